@@ -30,7 +30,8 @@ type Metadata struct {
 	Headers map[string]string
 }
 
-// Merge returns m with every field that is empty in m taken from defaults. Headers are joined; m wins.
+// Merge returns m with every field that is empty in m taken from defaults. Headers are joined; m wins. The result has
+// headers of its own: changing them later changes neither m nor defaults.
 func (m Metadata) Merge(defaults Metadata) Metadata {
 	pick := func(own, other string) string {
 		if own != "" {
@@ -43,10 +44,10 @@ func (m Metadata) Merge(defaults Metadata) Metadata {
 		CorrelationID: pick(m.CorrelationID, defaults.CorrelationID),
 		CausationID:   pick(m.CausationID, defaults.CausationID),
 		Actor:         pick(m.Actor, defaults.Actor),
-		Headers:       m.Headers,
 	}
-	if len(defaults.Headers) > 0 {
-		merged.Headers = maps.Clone(defaults.Headers)
+	if n := len(m.Headers) + len(defaults.Headers); n > 0 {
+		merged.Headers = make(map[string]string, n)
+		maps.Copy(merged.Headers, defaults.Headers)
 		maps.Copy(merged.Headers, m.Headers)
 	}
 	return merged

@@ -17,7 +17,8 @@ const (
 )
 
 // Prepare is for engines: it checks an append and completes its events with ids, defaults and the context's metadata,
-// so that every engine accepts and refuses the same input. The writes passed in are not changed. ownIDs reports
+// so that every engine accepts and refuses the same input. The writes passed in are not changed; the prepared events
+// share their Data, and nothing else, with them. ownIDs reports
 // whether every event came with an id of the caller's, which makes the append repeatable. The error is an
 // [*InvalidError] that names the write and the event.
 func Prepare(ctx context.Context, writes []Write) (prepared []Write, ownIDs bool, err error) {
@@ -27,7 +28,8 @@ func Prepare(ctx context.Context, writes []Write) (prepared []Write, ownIDs bool
 	if err := shared.validate("context"); err != nil {
 		return nil, false, err
 	}
-	total, withID := 0, 0
+	total := 0
+	ids := make(map[uuid.UUID]struct{})
 	for i, w := range writes {
 		if err := checkWrite(w); err != nil {
 			return nil, false, err
@@ -42,10 +44,16 @@ func Prepare(ctx context.Context, writes []Write) (prepared []Write, ownIDs bool
 		total += len(w.Events)
 		events := make([]EventData, len(w.Events))
 		for k, e := range w.Events {
-			if e.ID != (uuid.UUID{}) {
-				withID++
+			events[k], err = completeEvent(e, shared)
+			if _, twice := ids[e.ID]; twice && err == nil {
+				err = &InvalidError{
+					Field: "ID", Value: e.ID.String(), Reason: "is given to two events of one append", Remedy: "give each event an id of its own",
+				}
 			}
-			if events[k], err = completeEvent(e, shared); err != nil {
+			if e.ID != (uuid.UUID{}) {
+				ids[e.ID] = struct{}{}
+			}
+			if err != nil {
 				return nil, false, fmt.Errorf("%w (event %d for stream %q)", err, k+1, w.Stream)
 			}
 		}
@@ -58,7 +66,7 @@ func Prepare(ctx context.Context, writes []Write) (prepared []Write, ownIDs bool
 			Remedy: "split the work into several appends",
 		}
 	}
-	return prepared, total > 0 && withID == total, nil
+	return prepared, total > 0 && len(ids) == total, nil
 }
 
 func checkWrite(w Write) error {

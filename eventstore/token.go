@@ -80,8 +80,8 @@ func insertMark(marks []Mark, m Mark) []Mark {
 	m.Streams = slices.Clone(m.Streams)
 	slices.Sort(m.Streams)
 	m.Streams = slices.Compact(m.Streams)
-	if len(m.Streams) > maxTokenStreams {
-		m.Streams = nil
+	if n := len(m.Streams); n == 0 || n > maxTokenStreams {
+		m.Streams = nil // an empty list means what nil means, or the text form would change it
 	}
 	at, found := slices.BinarySearchFunc(marks, m, func(a, b Mark) int { return a.Partition - b.Partition })
 	if !found {
@@ -172,6 +172,9 @@ func ParseToken(text string) (Token, error) {
 			return invalid("is damaged")
 		}
 		m := Mark{Partition: int(fields[0]), Position: Position{int64(fields[1])}}
+		if n := len(t.marks); n > 0 && t.marks[n-1].Partition >= m.Partition {
+			return invalid("is damaged") // also keeps a hostile text from costing quadratic time
+		}
 		for range hashes {
 			m.Streams, b = append(m.Streams, binary.LittleEndian.Uint32(b)), b[4:]
 		}
@@ -179,6 +182,9 @@ func ParseToken(text string) (Token, error) {
 	}
 	if t.IsZero() {
 		return invalid("is empty")
+	}
+	if t.String() != text {
+		return invalid("is damaged")
 	}
 	return t, nil
 }
