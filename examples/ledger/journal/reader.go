@@ -203,7 +203,9 @@ func (rd *reader) parseFailed(err error) error {
 	var parse *csv.ParseError
 	isParse := errors.As(err, &parse)
 	switch {
-	case g.over != "" && (!isParse || parse.Line >= g.fieldLine):
+	case g.over != "":
+		// The limit lies further from the last whole row than the parser reads
+		// ahead, so what the parser says is about the row that was cut.
 		return rd.overLimit()
 	case !isParse:
 		return rd.failed(err)

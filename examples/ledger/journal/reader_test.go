@@ -117,13 +117,14 @@ var badInputs = []badInput{
 	{"cut in the last row", header + good + "2,2025-01-02,x", 0, 4, "", "", "3 fields and the header 6", "cut off in its last row"},
 	{"row too short", header + "2,2025-01-02,x\n" + good, 0, 2, "", "", "3 fields and the header 6", "as many fields"},
 	{"row too long", header + good + "2,2025-01-02,x,a,1,EUR,\n", 0, 4, "", "", "7 fields and the header 6", "as many fields"},
-	{"bare quote", header + good + "2,2025-01-02,x \"y\",a,1,EUR\n", 0, 4, "", "", "quote", "double the quotes"},
-	{"quote in a quoted field", header + good + "2,2025-01-02,\"x\"y\",a,1,EUR\n3,2025-01-02,x,a,1,EUR\n", 0, 4, "", "", "quote", "double the quotes"},
+	{"bare quote", header + good + "2,2025-01-02,x \"y\",a,1,EUR\n", 0, 4, "", "", "a quote stands in the wrong place", "double the quotes"},
+	{"quote in a quoted field", header + good + "2,2025-01-02,\"x\"y\",a,1,EUR\n3,2025-01-02,x,a,1,EUR\n", 0, 4, "", "", "a quote stands in the wrong place", "double the quotes"},
 	{"NUL", header + good + "2,2025-01-02,\"x\n\x00\",a,1,EUR\n", 0, 4, "description", `x\n\x00`, "NUL", "damaged"},
 	{"invalid UTF-8", header + good + "2,2025-01-02,x,caf\xe9,1,EUR\n", 0, 4, "account", `caf\xe9`, "not UTF-8", "UTF-8"},
 	{"a long field", header + good + "2,2025-01-02," + strings.Repeat("y", 1<<20) + ",a,1,EUR\n", 0, 4, "description", strings.Repeat("y", 40) + "…", "longer than 64 KiB", "quote"},
 	{"a long quoted field", header + good + "2,2025-01-02,\"" + strings.Repeat("\n", 1<<20) + "\",a,1,EUR\n", 0, 4, "description", strings.Repeat(`\n`, 40) + "…", "longer than 64 KiB", "quote"},
 	{"a long row", header + good + strings.Repeat(",", 1<<20), 0, 4, "", "", "longer than 256 KiB", "quote"},
+	{"a quote before a long field", header + good + "2,2025-01-02,x \"y\",a,1,EUR\n3,2025-01-02," + strings.Repeat("y", MaxField+1), 0, 4, "", "", "a quote stands in the wrong place", "double the quotes"},
 	{"bad row after lines in quotes", header + "2,2025-01-02,\"a\nb\nc\",a,1,EUR\n3,2025-01-02,x,\"y\n\",z,EUR\n", 1, 6, "amount", "z", "not a plain number", "digits"},
 	{"many postings", header + strings.Repeat("1,2025-01-01,ok,a,0,EUR\n", MaxPostings+1), 0, MaxPostings + 2, "", "", "more than 1000 postings", "split"},
 }
@@ -202,6 +203,19 @@ func TestReadReportsFailedReads(t *testing.T) {
 				t.Errorf("after %q: %d entries, though the file may go on", start, len(entries))
 			}
 		}
+	}
+}
+
+// TestReadTellsStrayQuotesFromCutFiles has the end of the file arrive together
+// with the row of a stray quote, while more rows follow it.
+func TestReadTellsStrayQuotesFromCutFiles(t *testing.T) {
+	t.Parallel()
+	aligned := header + strings.Repeat("\n", 4096-len(header)) // the next read is the last
+	input := aligned + "2,2025-01-02,\"x\"y\",a,1,EUR\n3,2025-01-02,x,a,1,EUR\n"
+	_, err := collect(iotest.DataErrReader(strings.NewReader(input)))
+	var syntax *SyntaxError
+	if !errors.As(err, &syntax) || !strings.Contains(syntax.Reason, "wrong place") || syntax.Line != 4096-len(header)+2 {
+		t.Errorf("error is %v; want a quote in the wrong place at line %d", err, 4096-len(header)+2)
 	}
 }
 
