@@ -1,0 +1,77 @@
+// Command dev runs, tests and checks Daybook. `make help` lists the same things
+// as make targets.
+//
+//	go run ./cmd/dev run               import the example ledger and print its balances
+//	go run ./cmd/dev test [-- ARGS]    all tests, ARGS go to go test
+//	go run ./cmd/dev stop              stop the server that run keeps
+//	go run ./cmd/dev lint              gofmt, vet, staticcheck, tidy check
+//	go run ./cmd/dev figures [GROUP]   measure, and compare with the bounds
+//
+// run and test look for a PostgreSQL server and print which one they took; see
+// the package internal/pgserver for the order. The exit code is that of the
+// command that was run, 130 after Ctrl-C.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// exitError carries the exit code of a command that has already said what is
+// wrong.
+type exitError struct{ code int }
+
+func (e *exitError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
+
+func run(ctx context.Context, args []string, out, errOut io.Writer) int {
+	d := &dev{out: out, errOut: errOut}
+	root := &cobra.Command{
+		Use:           "dev",
+		Short:         "Run, test and check Daybook",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			var err error
+			d.root, err = moduleRoot(cmd.Context())
+			return err
+		},
+	}
+	root.SetArgs(args)
+	root.SetOut(out)
+	root.SetErr(errOut)
+	root.AddCommand(d.runCommand(), d.testCommand(), d.stopCommand(), d.lintCommand(), d.figuresCommand())
+
+	err := root.ExecuteContext(ctx)
+	var exit *exitError
+	switch {
+	case ctx.Err() != nil:
+		return 130
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		return exit.code
+	default:
+		fmt.Fprintln(errOut, err)
+		return 1
+	}
+}
+
+// dev is what the commands share.
+type dev struct {
+	root        string // folder of the main module
+	out, errOut io.Writer
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/daybook-go/daybook/internal/pgserver"
+)
+
+const journal = "examples/ledger/testdata/journal.csv"
+
+func (d *dev) runCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "run",
+		Short: "Import the example ledger and print its balances",
+		Long: `Import the example ledger and print its balances.
+
+The database is the one that DAYBOOK_DATABASE_URL names, else that of a server
+that is kept: it stays when the command ends, and the next command uses it
+again. "dev stop" stops it; its data stays.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx := cmd.Context()
+			sources := append(pgserver.RunSources(),
+				pgserver.SystemPackages(d.out, pgserver.Kept(pgserver.KeptOptions{})))
+			found, err := pgserver.Find(ctx, sources...)
+			if err != nil {
+				return err
+			}
+			defer found.Close()
+			fmt.Fprintln(d.out, found)
+			env := []string{pgserver.RunVariable + "=" + found.URL()}
+			ledger := []string{"go", "run", "./examples/ledger"}
+			if err := d.command(ctx, ".", env, append(ledger, "import", journal)...); err != nil {
+				return err
+			}
+			return d.command(ctx, ".", env, append(ledger, "balances")...)
+		},
+	}
+}
+
+func (d *dev) stopCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "stop",
+		Short: "Stop the server that run keeps; its data stays",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ran, err := pgserver.StopKept(cmd.Context(), "")
+			switch {
+			case err != nil:
+				return err
+			case ran:
+				fmt.Fprintln(d.out, "stopped; the data stays")
+			default:
+				fmt.Fprintln(d.out, "no kept server runs")
+			}
+			return nil
+		},
+	}
+}
+
+func (d *dev) figuresCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "figures [GROUP]",
+		Short: "Measure, and compare with the bounds; GROUP limits it",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return d.command(cmd.Context(), "bench", nil, append([]string{"go", "run", "."}, args...)...)
+		},
+	}
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/daybook-go/daybook/internal/pgserver"
+)
+
+func (d *dev) testCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "test [-- ARGS]",
+		Short: "Run all tests with the race detector; ARGS go to go test",
+		Long: `Run all tests with the race detector. ARGS go to go test, packages included:
+
+  go run ./cmd/dev test -- -run TestAppend ./eventstore/...
+
+The server is the one that DAYBOOK_TEST_DATABASE_URL names, else a throw-away
+server, which all packages share and which is gone afterwards, also after Ctrl-C.
+DAYBOOK_DATABASE_URL is never looked at. Long tests run at a tenth of their size;
+FULL=1 runs them at full size.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return d.test(cmd.Context(), args)
+		},
+	}
+}
+
+func (d *dev) test(ctx context.Context, args []string) (err error) {
+	own := pgserver.Own(pgserver.Options{})
+	found, err := pgserver.Find(ctx,
+		pgserver.FromEnv(pgserver.TestVariable), own, pgserver.Container(), pgserver.SystemPackages(d.out, own))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, found.Close()) }()
+	fmt.Fprintln(d.out, found)
+
+	race, why := raceDetector(ctx)
+	// The variable for running is emptied: no test may reach a database that
+	// somebody needs.
+	env := []string{pgserver.TestVariable + "=" + found.URL(), pgserver.RunVariable + "="}
+	err = d.command(ctx, ".", env, testArgs(race, args)...)
+	if !race {
+		fmt.Fprintln(d.out, "NOTE: the tests ran WITHOUT the race detector:", why)
+	}
+	return err
+}
+
+// testArgs is the whole command. What the caller says comes last, so it counts;
+// without packages all are tested.
+func testArgs(race bool, args []string) []string {
+	argv := []string{"go", "test"}
+	if race {
+		argv = append(argv, "-race")
+	}
+	argv = append(argv, "-shuffle=on", "-count=1", "-timeout=18m")
+	argv = append(argv, args...)
+	for _, a := range args {
+		if strings.HasPrefix(a, "./") || a == "." || strings.HasPrefix(a, "github.com/") {
+			return argv
+		}
+	}
+	return append(argv, "./...")
+}
+
+// raceDetector says whether it can be used: it needs cgo and a C compiler.
+func raceDetector(ctx context.Context) (ok bool, why string) {
+	out, err := exec.CommandContext(ctx, "go", "env", "CGO_ENABLED", "CC").Output()
+	if err != nil {
+		return false, "go env does not work: " + err.Error()
+	}
+	enabled, cc, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	return cgoWorks(enabled, cc, func(p string) bool { _, err := exec.LookPath(p); return err == nil })
+}
+
+func cgoWorks(enabled, cc string, installed func(string) bool) (ok bool, why string) {
+	// CC may carry flags.
+	fields := strings.Fields(cc)
+	switch {
+	case len(fields) == 0 || !installed(fields[0]):
+		return false, "no C compiler is installed (e.g. apt-get install gcc)"
+	case enabled != "1":
+		return false, "cgo is switched off (CGO_ENABLED=" + enabled + ")"
+	default:
+		return true, ""
+	}
+}
