@@ -1,0 +1,39 @@
+// Package postgres keeps the log in PostgreSQL 15 or later. It is the engine that the rest of Daybook is built on.
+//
+//	if err := postgres.Migrate(ctx, pool, postgres.MigrateConfig{}); err != nil { … } // or `daybook migrate`
+//	store, err := postgres.New(ctx, pool, postgres.Config{})
+//	defer store.Close()
+//	go store.Run(ctx)
+//
+//	result, err := store.Append(ctx, eventstore.To(stream, eventstore.NoStream, events...))
+//
+// # Guarantees
+//
+//   - Append is one transaction and one round trip. When it returns without an error the events are on disk.
+//   - A row per stream is the arbiter of versions. It is locked before a position is drawn, so concurrent appends cannot
+//     both succeed at one version, and an append that waits for a stream does not hold the head of the log back.
+//   - A stream that is only checked is locked too: no write skew.
+//   - Readers of the log stop at the safe head, below which nothing can appear any more, whatever other transactions do:
+//     long ones, rolled back ones, prepared ones, other programs that insert by hand.
+//   - Events cannot be updated or deleted, not even by hand: the database refuses.
+//   - A dump that is restored elsewhere is noticed; see [SetEpoch].
+//
+// # Caveats
+//
+//   - An append inside a transaction of the caller's ([Store.WithTx]) holds the head of the whole log from its first
+//     position until the commit: append last. [Store.Blocker] and [Store.Health] name the holder.
+//   - Readers need the primary. A standby has no locks of writers, and the store refuses it.
+//   - The sequence log_position must never be restarted, and its cache must stay 1.
+//   - An insert into events by hand must write the row in streams as well.
+//   - Behind a pooler in transaction mode set [Config.TransactionPooler]; other processes' events are then seen by polling.
+//
+// # Errors
+//
+// Those of package eventstore, and:
+//
+//	error            meaning                                     the caller should
+//	*SchemaError     the schema is older or newer than the code  run `daybook migrate`, or deploy newer code
+//	ErrStandby       connected to a standby                      connect to the primary
+//	ErrPooler        a pooler that was not announced             set Config.TransactionPooler, or connect directly
+//	ErrNoRange       positions ran out of ranges                 call ensure_ranges; keep Store.Run running
+package postgres

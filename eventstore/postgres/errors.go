@@ -1,0 +1,76 @@
+package postgres
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/daybook-go/daybook/eventstore"
+)
+
+// ErrStandby: the server is a standby. It has no locks of writers, so the head of the log cannot be known there and a
+// reader would lose events. Connect to the primary.
+var ErrStandby = errors.New("postgres: the server is a standby: connect to the primary")
+
+// ErrPooler: the connection goes through a pooler. Set [Config.TransactionPooler], or connect directly.
+var ErrPooler = errors.New("postgres: the connection goes through a pooler: set Config.TransactionPooler, or connect directly")
+
+// ErrNoRange: the log has come to a position that no range of the tables holds. Nothing was written. Call the
+// function ensure_ranges of the store's schema, and keep [Store.Run] running, which does so in time.
+var ErrNoRange = errors.New("postgres: no range for the next position: run ensure_ranges")
+
+// SchemaError: the schema is older than this release needs (or newer than it knows). Run `daybook migrate`.
+type SchemaError struct {
+	Schema     string
+	Have, Want int
+}
+
+func (e *SchemaError) Error() string {
+	if e.Have > e.Want {
+		return fmt.Sprintf("postgres: schema %q is at version %d, newer than the %d of this release: deploy a newer release", e.Schema, e.Have, e.Want)
+	}
+	return fmt.Sprintf("postgres: schema %q is at version %d, this release needs %d: run `daybook migrate`", e.Schema, e.Have, e.Want)
+}
+
+// mapError turns what PostgreSQL says about an append into the errors of package eventstore. It is the only place that
+// knows SQLSTATE codes.
+func mapError(err error) error {
+	var pgErr *pgconn.PgError
+	if !errors.As(err, &pgErr) {
+		return err
+	}
+	switch pgErr.Code {
+	case "40P01", "40001", "55P03": // deadlock_detected, serialization_failure, lock_not_available
+		return fmt.Errorf("%w: %w", eventstore.ErrBusy, err)
+	case "23514": // check_violation: also raised when no partition takes the row
+		if pgErr.ConstraintName == "" && (pgErr.TableName == "events" || pgErr.TableName == "outbox") {
+			return fmt.Errorf("%w: %w", ErrNoRange, err)
+		}
+	}
+	return err
+}
+
+// unconfirmed reports whether the connection was lost at a point at which a commit may have happened.
+func unconfirmed(err error) bool {
+	if err == nil || pgconn.SafeToRetry(err) {
+		return false
+	}
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) {
+		return pgErr.Severity == "FATAL" || pgErr.Severity == "PANIC"
+	}
+	var connectErr *pgconn.ConnectError
+	return !errors.As(err, &connectErr)
+}
+
+// appendError wraps the failure of an append that ran in a transaction of its own.
+func appendError(err error) error {
+	if err == nil {
+		return nil
+	}
+	if unconfirmed(err) {
+		return fmt.Errorf("%w: %w", eventstore.ErrUnconfirmed, err)
+	}
+	return fmt.Errorf("postgres: append: %w", mapError(err))
+}

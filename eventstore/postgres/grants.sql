@@ -1,0 +1,11 @@
+-- What a program needs at run time. It may append and read events, never change them, and has no DDL rights: new
+-- ranges are added by ensure_ranges, which runs with the rights of its owner.
+GRANT USAGE ON SCHEMA {schema} TO {role};
+GRANT USAGE, SELECT ON SEQUENCE {schema}.log_position TO {role};
+GRANT SELECT ON {schema}.store, {schema}.migrations, {schema}.ranges TO {role};
+GRANT SELECT, INSERT ON {schema}.events, {schema}.outbox TO {role};
+GRANT SELECT, INSERT, UPDATE ON {schema}.streams TO {role};
+GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.consumers, {schema}.segments, {schema}.checkpoints, {schema}.snapshots TO {role};
+REVOKE EXECUTE ON PROCEDURE {schema}.add_range(bigint, bigint) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION {schema}.ensure_ranges(int), {schema}.partition_of(text, int),
+  {schema}.commit_batch(text, int, int, bigint, bigint, bigint, bigint, text[], int[], bigint[], bigint[]) TO {role};

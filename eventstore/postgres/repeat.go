@@ -1,0 +1,54 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/daybook-go/daybook/eventstore"
+)
+
+// explain looks behind a conflict: when the events of the append are stored already, by their ids, the call is a
+// repeat and gets the first result. Only appends with the caller's own ids and exact claims can be repeats.
+func (s *Store) explain(ctx context.Context, q eventQuerier, p *plan, cause error) (eventstore.AppendResult, error) {
+	if !errors.Is(cause, eventstore.ErrConflict) || !p.ownIDs {
+		return eventstore.AppendResult{}, cause
+	}
+	for i, w := range p.writes {
+		expected, exact := w.Expected.Exact()
+		if !exact {
+			return eventstore.AppendResult{}, cause
+		}
+		o := &p.outcomes[i]
+		o.version = max(o.actual, expected)
+		if o.events == 0 {
+			continue
+		}
+		k := 0
+		for stored, err := range s.readStream(ctx, q, w.Stream, eventstore.Range{From: expected + 1, Limit: o.events}) {
+			switch {
+			case err != nil:
+				return eventstore.AppendResult{}, errors.Join(cause, err)
+			case stored.ID != w.Events[k].ID:
+				return eventstore.AppendResult{}, cause
+			case !sameContent(stored.EventData, w.Events[k]):
+				return eventstore.AppendResult{}, fmt.Errorf("%w: stream %q version %d", eventstore.ErrReusedID, w.Stream, stored.Version)
+			}
+			o.version, o.last, o.partition = stored.Version, stored.Position.Ordinal(), int32(stored.Partition)
+			p.recorded = stored.RecordedAt
+			k++
+		}
+		if k < o.events {
+			return eventstore.AppendResult{}, cause
+		}
+	}
+	result := p.result(s.epoch)
+	result.Repeated = true
+	return result, nil
+}
+
+// sameContent compares what the caller decides. Metadata of the context (a trace, for example) may differ in a repeat.
+func sameContent(a, b eventstore.EventData) bool {
+	return a.Type == b.Type && a.SchemaVersion == b.SchemaVersion && a.ContentType == b.ContentType && a.Flags == b.Flags && bytes.Equal(a.Data, b.Data)
+}

@@ -1,0 +1,211 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/daybook-go/daybook/eventstore"
+)
+
+// Hook runs inside the transaction of every append, after its events are written and before it commits. It gets the
+// events as they are stored, all of one append. An error rolls the append back and is returned to the caller as it is.
+// The store commits; the hook must not. See projection.Inline for the usual one.
+type Hook func(ctx context.Context, tx pgx.Tx, events []eventstore.RecordedEvent) error
+
+// Config sets up a [Store]. The zero value works.
+type Config struct {
+	// Schema is the PostgreSQL schema of the store. Default "daybook".
+	Schema string
+	// MaxConns bounds the connections of the store's own pool. Default: the MaxConns of the pool passed to [New].
+	MaxConns int32
+	// Hooks run inside every append, in this order. With hooks an append takes two more round trips. Default none.
+	Hooks []Hook
+	// TransactionPooler says that connections go through a pooler in transaction mode (PgBouncer and the like). The
+	// store then keeps no state on connections and does not listen for notifications: readers in other processes see
+	// new events by polling. Prepared statements follow the query mode of the pool passed to [New], which must be one
+	// that the pooler supports. Default false.
+	TransactionPooler bool
+	// Observer is told of appends. Default none.
+	Observer eventstore.Observer
+	// Logger gets a line for each change of state, never for an event, and never a payload. Default slog.Default().
+	Logger *slog.Logger
+	// Clock gives the time stored in events. Default nil: the clock of the database.
+	Clock func() time.Time
+}
+
+func (c Config) withDefaults(pool *pgxpool.Pool) (Config, error) {
+	var faults []error
+	var err error
+	if c.Schema, err = schemaName(c.Schema); err != nil {
+		faults = append(faults, err)
+	}
+	if c.MaxConns < 0 {
+		faults = append(faults, fmt.Errorf("postgres: Config.MaxConns: %d is negative", c.MaxConns))
+	}
+	for i, h := range c.Hooks {
+		if h == nil {
+			faults = append(faults, fmt.Errorf("postgres: Config.Hooks[%d]: is nil", i))
+		}
+	}
+	if c.MaxConns == 0 {
+		c.MaxConns = pool.Config().MaxConns
+	}
+	if c.Observer == nil {
+		c.Observer = eventstore.NopObserver{}
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c, errors.Join(faults...)
+}
+
+// Store is the log on PostgreSQL. It is safe for concurrent use.
+//
+// It keeps a small pool of its own, made from the configuration of the pool passed to [New], because its connections
+// carry settings that must not reach the program's own queries. [Store.Close] closes it. Everything works without
+// [Store.Run]; with it, other processes wake up at once instead of by polling, and ranges are added ahead of need.
+type Store struct {
+	pool       *pgxpool.Pool
+	cfg        Config
+	sql        statements
+	epoch      uuid.UUID
+	partitions int
+	head       head
+	wake       signal
+	ranges     ranges
+	seqscan    string // what enable_seqscan is outside the store
+	listening  atomic.Bool
+	notify     chan struct{}
+}
+
+var _ eventstore.Store = (*Store)(nil)
+
+// New opens the store that [Migrate] installed in the database of pool. It reads, and never migrates: an older schema
+// is a [*SchemaError], a standby [ErrStandby], a pooler that was not announced [ErrPooler], a database that was copied
+// or restored elsewhere an [*eventstore.HistoryError] until its epoch is settled (see [SetEpoch]).
+func New(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Store, error) {
+	cfg, err := cfg.withDefaults(pool)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{cfg: cfg, sql: newStatements(cfg.Schema), seqscan: "on", notify: make(chan struct{}, 1)}
+	own := pool.Config()
+	own.MaxConns = cfg.MaxConns
+	own.MinConns = min(own.MinConns, own.MaxConns)
+	own.MinIdleConns = min(own.MinIdleConns, own.MaxConns)
+	if !cfg.TransactionPooler {
+		own.AfterConnect = s.afterConnect(own.AfterConnect)
+	}
+	if s.pool, err = pgxpool.NewWithConfig(ctx, own); err != nil {
+		return nil, fmt.Errorf("postgres: open pool: %w", err)
+	}
+	if err := s.open(ctx); err != nil {
+		s.pool.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// afterConnect prepares a connection of the store's own. An empty store that was analysed makes the planner choose
+// sequential scans for cached plans, which stay when the tables grow; and an append that is acknowledged must be on
+// disk, or a crash could hand out its positions again.
+func (s *Store) afterConnect(theirs func(context.Context, *pgx.Conn) error) func(context.Context, *pgx.Conn) error {
+	return func(ctx context.Context, conn *pgx.Conn) error {
+		if theirs != nil {
+			if err := theirs(ctx, conn); err != nil {
+				return err
+			}
+		}
+		var standby bool
+		var backend uint32
+		if err := conn.QueryRow(ctx, connectSQL, pgx.QueryExecModeExec).Scan(&standby, &backend); err != nil {
+			return fmt.Errorf("postgres: prepare connection: %w", err)
+		}
+		if standby {
+			return ErrStandby
+		}
+		if backend != conn.PgConn().PID() {
+			return ErrPooler
+		}
+		return nil
+	}
+}
+
+func (s *Store) open(ctx context.Context) error {
+	have, err := schemaVersion(ctx, s.pool, s.cfg.Schema)
+	if err != nil {
+		return err
+	}
+	if want := latestVersion(); have != want {
+		return &SchemaError{Schema: s.cfg.Schema, Have: have, Want: want}
+	}
+	info, err := readEpoch(ctx, s.pool, s.cfg.Schema)
+	if err != nil {
+		return err
+	}
+	if info.standby {
+		return ErrStandby
+	}
+	if err := info.check(); err != nil {
+		return err
+	}
+	s.epoch, s.partitions = info.Epoch, info.Partitions
+	return s.startHead(ctx)
+}
+
+// Close closes the store's own connections and waits for those in use. The pool passed to [New] stays open.
+func (s *Store) Close() { s.pool.Close() }
+
+// Epoch identifies the history of this store; tokens carry it.
+func (s *Store) Epoch() uuid.UUID { return s.epoch }
+
+// Partitions is the number of partitions chosen when the store was installed.
+func (s *Store) Partitions() int { return s.partitions }
+
+// statements are the store's statements with the schema written in.
+type statements struct {
+	appendExisting, appendNew, lockOne, lockAll, appendMany, guard, unguard string
+	readStream, floorPosition, appended                                     string
+	safeHead, page, pageFiltered, lastDrawn                                 string
+	blocker, ensureRanges, rangesTop, notify                                string
+	snapshotLoad, snapshotEvents, snapshotSave, snapshotDelete              string
+}
+
+func newStatements(schema string) statements {
+	x := func(sql string) string { return expand(sql, schema) }
+	return statements{
+		appendExisting: x(appendExistingSQL), appendNew: x(appendNewSQL), lockOne: x(lockOneSQL), lockAll: x(lockAllSQL),
+		appendMany: x(appendManySQL), guard: x(guardSQL), unguard: x(unguardSQL),
+		readStream: x(readStreamSQL), floorPosition: x(floorPositionSQL), appended: x(appendedSQL),
+		safeHead: x(safeHeadSQL), page: x(pageSQL), pageFiltered: x(pageFilteredSQL), lastDrawn: x(lastDrawnSQL),
+		blocker: x(blockerSQL), ensureRanges: x(ensureRangesSQL), rangesTop: x(rangesTopSQL), notify: x(notifySQL),
+		snapshotLoad: x(snapshotLoadSQL), snapshotEvents: x(snapshotEventsSQL),
+		snapshotSave: x(snapshotSaveSQL), snapshotDelete: x(snapshotDeleteSQL),
+	}
+}
+
+const (
+	connectSQL = `
+SELECT pg_is_in_recovery(), pg_backend_pid()
+  FROM (SELECT set_config('enable_seqscan', 'off', false),
+               set_config('synchronous_commit',
+                          CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END,
+                          false)
+        OFFSET 0) AS settings`
+
+	// guard makes the settings of connectSQL for one transaction that is not the store's own, and unguard undoes them.
+	guardSQL = `
+SELECT set_config('daybook.seqscan', current_setting('enable_seqscan'), true), set_config('enable_seqscan', 'off', true),
+       set_config('synchronous_commit',
+                  CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)`
+
+	unguardSQL = `SELECT set_config('enable_seqscan', coalesce(nullif(current_setting('daybook.seqscan', true), ''), 'on'), true)`
+)

@@ -1,0 +1,54 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/daybook-go/daybook/eventstore"
+)
+
+// TxStore appends inside a transaction of the caller's, who commits or rolls back. Make it with [Store.WithTx].
+//
+// Append as the last thing before the commit: from its first position on the transaction holds the head of the log
+// back, and every reader waits for it. A conflict leaves the transaction usable. The caller also chooses the order in
+// which he locks things, so a deadlock is possible: [eventstore.ErrBusy] means that the whole transaction has to run
+// again.
+//
+// A TxStore is for one goroutine, as its transaction is.
+type TxStore struct {
+	store *Store
+	tx    pgx.Tx
+}
+
+// WithTx returns the store as seen inside tx, which must be a transaction on the store's database with isolation READ
+// COMMITTED. Settings of tx are left as they were. Readers in this process are woken when the caller calls
+// [Store.Wake] after the commit, or else by polling.
+func (s *Store) WithTx(tx pgx.Tx) *TxStore { return &TxStore{store: s, tx: tx} }
+
+var (
+	_ eventstore.Appender     = (*TxStore)(nil)
+	_ eventstore.StreamReader = (*TxStore)(nil)
+)
+
+// Append writes into the transaction; see [eventstore.Appender] and [TxStore]. The hooks of the store run too.
+func (t *TxStore) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.AppendResult, error) {
+	start := time.Now()
+	result, err := t.append(ctx, writes)
+	t.store.cfg.Observer.ObserveAppend(eventstore.AppendObservation{
+		Streams: len(writes), Events: countEvents(writes), Duration: time.Since(start), Err: err,
+	})
+	return result, err
+}
+
+func (t *TxStore) append(ctx context.Context, writes []eventstore.Write) (eventstore.AppendResult, error) {
+	p, err := t.store.plan(ctx, writes)
+	if err != nil || len(p.writes) == 0 {
+		return eventstore.AppendResult{}, err
+	}
+	if err := t.store.runIn(ctx, t.tx, p); err != nil {
+		return t.store.explain(ctx, t.tx, p, err)
+	}
+	return p.result(t.store.epoch), nil
+}

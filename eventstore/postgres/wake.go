@@ -1,0 +1,151 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// notifyEvery is the shortest time between two notifications of one process. A notification takes a lock over the whole
+// database at commit, so it is never part of an append: at once when idle, then at most this often.
+const notifyEvery = 5 * time.Millisecond
+
+// signal wakes everybody who waits, once for each broadcast. The zero value is ready.
+type signal struct {
+	mu sync.Mutex
+	ch chan struct{}
+}
+
+// wait returns a channel that is closed by the next broadcast.
+func (s *signal) wait() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ch == nil {
+		s.ch = make(chan struct{})
+	}
+	return s.ch
+}
+
+func (s *signal) broadcast() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ch != nil {
+		close(s.ch)
+		s.ch = nil
+	}
+}
+
+// Wake tells readers, in this process at once and in others by a notification, that something was committed. Append
+// does so by itself; after an append with [Store.WithTx] the caller does, once he has committed.
+func (s *Store) Wake() {
+	s.wake.broadcast()
+	select {
+	case s.notify <- struct{}{}:
+	default: // one is pending already
+	}
+}
+
+// appended is called after each commit with the last position written.
+func (s *Store) appended(last int64) {
+	s.Wake()
+	if s.ranges.low(last) {
+		s.ensureRangesSoon()
+	}
+}
+
+// notifyOthers sends pending notifications until ctx ends.
+func (s *Store) notifyOthers(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.notify:
+		}
+		if _, err := s.pool.Exec(ctx, s.sql.notify); err != nil && ctx.Err() == nil {
+			s.cfg.Logger.Warn("daybook: notification not sent; readers in other processes will see events by polling", "error", err)
+		}
+		if !sleep(ctx, notifyEvery) {
+			return nil
+		}
+	}
+}
+
+// listen wakes readers of this process for what others append. After every (re)connection readers look once, since
+// notifications in between are lost; while there is no connection they poll.
+func (s *Store) listen(ctx context.Context) error {
+	backoff := pollMin
+	for ctx.Err() == nil {
+		start := time.Now()
+		err := s.listenOnce(ctx)
+		s.listening.Store(false)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if time.Since(start) > time.Minute {
+			backoff = pollMin
+		}
+		s.cfg.Logger.Warn("daybook: listening for notifications interrupted; polling until it is back", "error", err, "again_in", backoff)
+		if !sleep(ctx, backoff) {
+			return nil
+		}
+		backoff = min(2*backoff, 30*time.Second)
+	}
+	return nil
+}
+
+func (s *Store) listenOnce(ctx context.Context) (err error) {
+	conn, err := pgx.ConnectConfig(ctx, s.pool.Config().ConnConfig)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		err = errors.Join(err, conn.Close(closing))
+	}()
+	if _, err := conn.Exec(ctx, expand(listenSQL, s.cfg.Schema)); err != nil {
+		return err
+	}
+	s.listening.Store(true)
+	for {
+		s.wake.broadcast()
+		// A connection that died silently gives no error; asking it now and then does.
+		wait, cancel := context.WithTimeout(ctx, time.Minute)
+		_, err := conn.WaitForNotification(wait)
+		cancel()
+		if err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if !errors.Is(err, context.DeadlineExceeded) {
+				return err
+			}
+			if conn.IsClosed() {
+				return fmt.Errorf("postgres: connection closed while waiting: %w", err)
+			}
+			if err := conn.Ping(ctx); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+const (
+	listenSQL = `LISTEN "daybook_{tag}"`
+	notifySQL = `SELECT pg_notify('daybook_{tag}', '')`
+)
