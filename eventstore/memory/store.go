@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/snapshot"
 )
 
 var _ eventstore.Store = (*Store)(nil)
@@ -34,7 +35,8 @@ type Store struct {
 	log     []eventstore.RecordedEvent
 	streams map[eventstore.StreamID]*stream
 	// grown is closed, and replaced, by each append that stores events.
-	grown chan struct{}
+	grown     chan struct{}
+	snapshots map[snapshotKey]snapshot.Snapshot
 }
 
 type stream struct {

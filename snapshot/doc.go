@@ -1,0 +1,29 @@
+// Package snapshot keeps the state of long streams, so that a command on a stream of ten thousand events reads the last
+// hundred. A snapshot is a cache: it may be deleted at any time, and whatever is wrong with one costs a full replay
+// and never a wrong state.
+//
+//	accounts := aggregate.NewRepository(store, account.Type,
+//		aggregate.WithSnapshots(store.Snapshots(), snapshot.Every(100)))
+//
+// # Guarantees
+//
+//   - A snapshot is taken after its events were committed, and never fails the command that caused it. What goes wrong
+//     is logged as a warning with the aggregate, the version and, where it is known, the field.
+//   - A snapshot says which event was the last one in it, by version and by position. It is used only when the stream
+//     has just that event at that version, so a snapshot of a state that was never committed, of a history that was
+//     lost in a restore, or from the future of a replica is ignored.
+//   - A snapshot is used only by code whose state has the same shape; see [Fingerprint].
+//   - A newer snapshot is never replaced by an older one.
+//
+// # Caveats
+//
+//   - Nothing can notice that Evolve means something else than before. Whoever changes what it does without changing
+//     the state's fields raises [Policy].Revision; the old snapshots are then ignored.
+//   - A snapshot store must read the same events as the repository's store. A repository on a store that is bound to
+//     a caller's transaction goes without snapshots: its own events are not visible from outside the transaction.
+//   - Snapshots of earlier shapes and revisions stay until [Store].Delete, because releases run side by side.
+//
+// # Errors
+//
+// A [Store] returns whatever its engine reports; a repository logs it and replays the stream.
+package snapshot
