@@ -1,0 +1,197 @@
+package aggregate
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strconv"
+
+	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/snapshot"
+)
+
+// Repository loads aggregates of one type and lets them decide. It is small, immutable, and safe for concurrent use;
+// it keeps no state of any aggregate between calls, so a command never decides on something that was not committed.
+type Repository[S, E any] struct {
+	store     Store
+	typ       *Type[S, E]
+	retry     Retry
+	snapshots *snapshots[S] // nil: none
+}
+
+// Option sets what most repositories leave out; see [WithSnapshots] and [WithRetry].
+type Option interface{ applyRepository(*repositoryConfig) }
+
+type repositoryConfig struct {
+	retry  Retry
+	store  snapshot.Store
+	policy snapshot.Policy
+}
+
+type optionFunc func(*repositoryConfig)
+
+func (f optionFunc) applyRepository(c *repositoryConfig) { f(c) }
+
+// WithSnapshots keeps the states of long streams in s, which must read the same events as the repository's store:
+// take it from there, as in store.Snapshots(). Policy says how often: snapshot.Every(100).
+//
+// A repository on a store that is bound to a caller's transaction must go without.
+func WithSnapshots(s snapshot.Store, policy snapshot.Policy) Option {
+	return optionFunc(func(c *repositoryConfig) { c.store, c.policy = s, policy })
+}
+
+// NewRepository returns a repository for aggregates of type typ in store.
+//
+// It panics when store or typ is nil, and when snapshots are asked for but the policy's codec cannot store every part
+// of the state, which would come back incomplete. The text names the field and the remedy.
+func NewRepository[S, E any](store Store, typ *Type[S, E], opts ...Option) *Repository[S, E] {
+	switch {
+	case typ == nil:
+		panic("aggregate: new repository: typ is nil: pass the value that aggregate.Define made")
+	case store == nil:
+		panic(fmt.Sprintf("aggregate: new repository %q: store is nil: pass an event store", typ.category))
+	}
+	var config repositoryConfig
+	for _, opt := range opts {
+		opt.applyRepository(&config)
+	}
+	r := &Repository[S, E]{store: store, typ: typ, retry: config.retry}
+	if config.store != nil {
+		kept, err := newSnapshots[S](config.store, config.policy)
+		if err != nil {
+			panic(fmt.Sprintf("aggregate: new repository %q: snapshots: %v", typ.category, err))
+		}
+		r.snapshots = kept
+	}
+	return r
+}
+
+// Type returns the type of the repository's aggregates.
+func (r *Repository[S, E]) Type() *Type[S, E] { return r.typ }
+
+// Loaded is the state of an aggregate at a version. It belongs to the caller.
+type Loaded[S any] struct {
+	State   S
+	Version eventstore.Version
+}
+
+// Exists reports whether the aggregate has events.
+func (l Loaded[S]) Exists() bool { return l.Version > 0 }
+
+// LoadOption changes one call of [Repository.Load].
+type LoadOption func(*loadConfig)
+
+type loadConfig struct {
+	at     *eventstore.Version
+	replay bool
+}
+
+// AtVersion loads the state as it was after the event with version v; 0 is the state before the first. A version that
+// the stream has not reached is an [*eventstore.InvalidError]. Snapshots are not used.
+func AtVersion(v eventstore.Version) LoadOption {
+	return func(c *loadConfig) { c.at = &v }
+}
+
+// FromEvents loads by folding every event, without a snapshot. Comparing its result with that of a plain Load at the
+// same version shows whether the snapshots tell the truth.
+func FromEvents() LoadOption { return func(c *loadConfig) { c.replay = true } }
+
+// Load returns the current state of the aggregate id. An aggregate without events has the zero state and version 0;
+// that is no error, see [Loaded.Exists]. Nothing is locked: by the time Load returns, the aggregate may have moved on.
+// To decide on a state, use Handle or Transact.
+//
+// Errors: an [*eventstore.InvalidError] for an id that cannot be one, an [*eventstore.UnknownTypeError] or
+// [*eventstore.DecodeError] for an event that today's code does not know, and what the store reports.
+func (r *Repository[S, E]) Load(ctx context.Context, id string, opts ...LoadOption) (Loaded[S], error) {
+	var config loadConfig
+	for _, opt := range opts {
+		opt(&config)
+	}
+	stream := r.typ.Stream(id)
+	var state loaded[S]
+	var err error
+	switch {
+	case config.at != nil:
+		state, err = r.loadAt(ctx, stream, *config.at)
+	case config.replay:
+		state, err = r.replay(ctx, stream, eventstore.Range{})
+	default:
+		state, err = r.load(ctx, stream)
+	}
+	if err != nil {
+		return Loaded[S]{}, fmt.Errorf("aggregate: load %s: %w", stream, err)
+	}
+	return Loaded[S]{State: state.state, Version: state.version}, nil
+}
+
+// loaded is what is known of an aggregate before it decides.
+type loaded[S any] struct {
+	state   S
+	version eventstore.Version
+	// snapshot is the version of the snapshot that was used; 0: none.
+	snapshot eventstore.Version
+	// unusable: a snapshot is there that does not belong to the stream or cannot be read, and is in the way.
+	unusable bool
+}
+
+func (r *Repository[S, E]) load(ctx context.Context, stream eventstore.StreamID) (loaded[S], error) {
+	if r.snapshots == nil {
+		return r.replay(ctx, stream, eventstore.Range{})
+	}
+	return r.loadWithSnapshot(ctx, stream)
+}
+
+func (r *Repository[S, E]) loadAt(ctx context.Context, stream eventstore.StreamID, v eventstore.Version) (loaded[S], error) {
+	invalid := func(reason string) error {
+		return &eventstore.InvalidError{
+			Field: "AtVersion", Value: strconv.FormatInt(int64(v), 10), Reason: reason, Remedy: "ask for a version that the stream has",
+		}
+	}
+	switch {
+	case v < 0:
+		return loaded[S]{}, invalid("is negative")
+	case v == 0:
+		return loaded[S]{}, stream.Validate()
+	}
+	state, err := r.replay(ctx, stream, eventstore.Range{To: v})
+	if err == nil && state.version < v {
+		return loaded[S]{}, invalid(fmt.Sprintf("is later than the last version, %d", state.version))
+	}
+	return state, err
+}
+
+func (r *Repository[S, E]) replay(ctx context.Context, stream eventstore.StreamID, within eventstore.Range) (loaded[S], error) {
+	if err := stream.Validate(); err != nil {
+		return loaded[S]{}, err
+	}
+	var state loaded[S]
+	err := r.fold(&state, stream, r.store.ReadStream(ctx, stream, within))
+	return state, err
+}
+
+// fold folds events, the first of which must follow state, into it.
+func (r *Repository[S, E]) fold(state *loaded[S], stream eventstore.StreamID, events iter.Seq2[eventstore.RecordedEvent, error]) error {
+	for recorded, err := range events {
+		if err != nil {
+			return err
+		}
+		if err := r.foldOne(state, stream, recorded); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Repository[S, E]) foldOne(state *loaded[S], stream eventstore.StreamID, recorded eventstore.RecordedEvent) error {
+	if recorded.Version != state.version+1 {
+		// Going on would decide on a state that never was.
+		return fmt.Errorf("stream %q has version %d where %d must follow: its history is not complete", stream, recorded.Version, state.version+1)
+	}
+	event, err := r.typ.decode(recorded)
+	if err != nil {
+		return err
+	}
+	state.state = r.typ.evolve(state.state, event)
+	state.version = recorded.Version
+	return nil
+}

@@ -1,0 +1,102 @@
+package aggregate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/daybook-go/daybook/eventstore"
+)
+
+// Retry says how often a command is run again after a conflict or a busy database, and how long it waits in between.
+// The zero value is the default.
+type Retry struct {
+	// Retries is the greatest number of runs after the first. A negative number means none. Default 3.
+	Retries int
+	// Base is the longest wait before the first retry; it doubles with each further one. The wait itself is random
+	// between nothing and that, so that commands which met once do not meet again. Default 10 ms.
+	Base time.Duration
+	// Cap is the longest wait of all. Default 500 ms.
+	Cap time.Duration
+	// Sleep waits for d or until ctx ends, and returns the error of ctx. It is for tests. Default: a timer.
+	Sleep func(ctx context.Context, d time.Duration) error
+}
+
+func (r Retry) withDefaults() Retry {
+	if r.Retries == 0 {
+		r.Retries = 3
+	}
+	if r.Base <= 0 {
+		r.Base = 10 * time.Millisecond
+	}
+	if r.Cap <= 0 {
+		r.Cap = 500 * time.Millisecond
+	}
+	if r.Sleep == nil {
+		r.Sleep = sleep
+	}
+	return r
+}
+
+// wait sleeps before the given retry, counted from 1.
+func (r Retry) wait(ctx context.Context, retry int) error {
+	longest := r.Cap
+	if shift := retry - 1; shift < 30 && r.Base<<shift < r.Cap && r.Base<<shift > 0 {
+		longest = r.Base << shift
+	}
+	return r.Sleep(ctx, rand.N(longest+1))
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// maxResend is how often an append without an answer is sent again.
+const maxResend = 5
+
+// appendCertain appends and does not rest until it knows the outcome: after [eventstore.ErrUnconfirmed] it sends the
+// same events, under the same ids, again. The store then either finds them (a repeat) or stores them, or there is a
+// conflict, which proves that they were not stored.
+func appendCertain(ctx context.Context, store eventstore.Appender, retry Retry, writes []eventstore.Write) (eventstore.AppendResult, error) {
+	result, err := store.Append(ctx, writes...)
+	if !errors.Is(err, eventstore.ErrUnconfirmed) {
+		return result, err
+	}
+	unconfirmed := err
+	for i := 1; ; i++ {
+		if i > maxResend {
+			break
+		}
+		if err = retry.wait(ctx, i); err != nil {
+			break
+		}
+		result, err = store.Append(ctx, writes...)
+		if err == nil || errors.Is(err, eventstore.ErrConflict) || errors.Is(err, eventstore.ErrStreamClosed) {
+			return result, err
+		}
+	}
+	if eventstore.IsRetryable(err) || errors.Is(err, eventstore.ErrUnconfirmed) {
+		// What made the last attempt fail must not look as if the whole command could be run again.
+		return result, fmt.Errorf("%w (sent again: %v)", unconfirmed, err)
+	}
+	return result, fmt.Errorf("%w (sent again: %w)", unconfirmed, err)
+}
+
+func newEventID() (uuid.UUID, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return id, fmt.Errorf("make event id: %w", err)
+	}
+	return id, nil
+}
