@@ -1,0 +1,54 @@
+package eventstore
+
+import "time"
+
+// Observer is told what the parts of Daybook do, for metrics and traces. Methods are called on the path of the work,
+// from many goroutines at once: they must be quick and must not block. Embed [NopObserver] to implement a part of it,
+// so that methods added later do not break the program.
+type Observer interface {
+	// ObserveAppend is called after each append, failed ones included.
+	ObserveAppend(AppendObservation)
+	// ObserveBatch is called after each batch that a consumer committed or gave up.
+	ObserveBatch(BatchObservation)
+	// ObserveWait is called after each wait for a token.
+	ObserveWait(WaitObservation)
+}
+
+// AppendObservation describes one append.
+type AppendObservation struct {
+	Streams, Events int
+	Duration        time.Duration
+	Err             error // nil when the append was stored
+}
+
+// BatchObservation describes one batch of a consumer.
+type BatchObservation struct {
+	Consumer string
+	Version  int
+	Events   int
+	// Through is the position that the batch reached.
+	Through  Position
+	Duration time.Duration
+	Err      error // nil when the batch was committed
+}
+
+// WaitObservation describes one wait for a token.
+type WaitObservation struct {
+	Consumers []string
+	Duration  time.Duration
+	Err       error // nil when the token was reached
+}
+
+// NopObserver observes nothing.
+type NopObserver struct{}
+
+// ObserveAppend does nothing.
+func (NopObserver) ObserveAppend(AppendObservation) {}
+
+// ObserveBatch does nothing.
+func (NopObserver) ObserveBatch(BatchObservation) {}
+
+// ObserveWait does nothing.
+func (NopObserver) ObserveWait(WaitObservation) {}
+
+var _ Observer = NopObserver{}
