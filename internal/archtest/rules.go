@@ -1,0 +1,143 @@
+package archtest
+
+import (
+	"slices"
+	"strings"
+)
+
+const module = "github.com/daybook-go/daybook/"
+
+// Groups of other people's modules, by import path prefix.
+var (
+	ids       = []string{"github.com/google/uuid"}
+	codecs    = []string{"github.com/vmihailenco/msgpack/v5"}
+	pgx       = []string{"github.com/jackc/pgx/v5"}
+	watermill = []string{"github.com/ThreeDotsLabs/watermill"}
+	// patience and concurrency: small, and without a world of their own.
+	small = []string{"golang.org/x/sync", "github.com/cenkalti/backoff/v5"}
+	diffs = []string{"github.com/google/go-cmp"}
+	// telemetry is the API only; exporters live in nested modules.
+	telemetry = []string{"go.opentelemetry.io/otel"}
+)
+
+const (
+	testcontainers = "github.com/testcontainers/testcontainers-go"
+	anything       = "*"
+)
+
+// rule says what the packages of a folder may import besides the standard
+// library. Paths of this module are written without it.
+type rule struct {
+	// pkg is a package; with "/..." at its end also the folders below.
+	pkg string
+	// may are exact packages of this module, or "x/..." for all below.
+	may []string
+	// foreign are prefixes of other modules; anything allows all but those that
+	// belong to one package.
+	foreign [][]string
+}
+
+// rules are tried in order, the first that fits counts.
+var rules = []rule{
+	// The core, which a user's domain compiles with.
+	{pkg: "", may: nil},
+	{pkg: "eventstore", foreign: [][]string{ids, codecs}},
+	{pkg: "eventstore/memory", may: []string{"eventstore", "snapshot"}, foreign: [][]string{ids}},
+	{pkg: "snapshot", may: []string{"eventstore"}},
+	{pkg: "aggregate", may: []string{"eventstore", "snapshot"}, foreign: [][]string{ids, small}},
+
+	// PostgreSQL.
+	{pkg: "eventstore/postgres", may: []string{"eventstore", "snapshot"}, foreign: [][]string{ids, pgx, small}},
+	{pkg: "internal/consumer", may: []string{"eventstore"}, foreign: [][]string{ids, pgx, small}},
+	{pkg: "projection", may: []string{"eventstore", "internal/consumer"}, foreign: [][]string{ids, pgx, small, codecs}},
+	{pkg: "saga", may: []string{"eventstore", "internal/consumer"}, foreign: [][]string{ids, pgx, small, codecs}},
+	{pkg: "outbox", may: []string{"eventstore", "internal/consumer"}, foreign: [][]string{ids, pgx, small, watermill}},
+
+	// What tests import: the package it is for, the core, testing.
+	{pkg: "eventstore/eventstoretest", may: []string{"eventstore", "internal/testscale"}, foreign: [][]string{ids, diffs, small}},
+	{pkg: "eventstore/postgres/postgrestest", may: []string{"eventstore/postgres", "internal/pgserver"}, foreign: [][]string{pgx, {testcontainers}}},
+	{pkg: "snapshot/snapshottest", may: []string{"snapshot", "eventstore"}, foreign: [][]string{ids, diffs}},
+	{pkg: "aggregate/aggregatetest", may: []string{"aggregate", "eventstore", "snapshot"}, foreign: [][]string{ids, diffs}},
+	{pkg: "projection/projectiontest", may: []string{"projection", "eventstore"}, foreign: [][]string{ids, pgx, diffs}},
+	{pkg: "saga/sagatest", may: []string{"saga", "eventstore"}, foreign: [][]string{ids, diffs}},
+	{pkg: "outbox/outboxtest", may: []string{"outbox", "eventstore"}, foreign: [][]string{ids, diffs, watermill}},
+
+	// Plumbing and programs.
+	{pkg: "internal/pgserver", foreign: [][]string{pgx}},
+	{pkg: "internal/testscale"},
+	{pkg: "internal/archtest"},
+	{pkg: "cmd/...", may: []string{"..."}, foreign: [][]string{{anything}}},
+	{pkg: "examples/...", may: []string{"..."}, foreign: [][]string{{anything}}},
+
+	// Parts that grow below the ones above, each with the rights of its parent.
+	{pkg: "eventstore/privacy/...", may: []string{"eventstore"}, foreign: [][]string{ids, {"github.com/tink-crypto/tink-go/v2"}}},
+	{pkg: "aggregate/...", may: []string{"aggregate", "eventstore", "snapshot"}, foreign: [][]string{ids, small}},
+	{pkg: "projection/...", may: []string{"projection", "eventstore", "internal/consumer"}, foreign: [][]string{ids, pgx, small, codecs}},
+	{pkg: "saga/...", may: []string{"saga", "eventstore", "internal/consumer"}, foreign: [][]string{ids, pgx, small, codecs, {"github.com/adhocore/gronx"}}},
+	{pkg: "telemetry/...", may: []string{"..."}, foreign: [][]string{telemetry}},
+}
+
+// neverReach lists what packages must not reach by any number of steps.
+var neverReach = []struct{ pkg, prefix, why string }{
+	{"eventstore", pgx[0], "the core does not know PostgreSQL"},
+	{"eventstore/memory", pgx[0], "the engine in memory does not know PostgreSQL"},
+	{"snapshot", pgx[0], "the core does not know PostgreSQL"},
+	{"aggregate", pgx[0], "a domain compiles without PostgreSQL"},
+	{"aggregate/aggregatetest", pgx[0], "a domain's tests run without PostgreSQL"},
+	{"projection", module + "eventstore/postgres", "projections take the log as an interface"},
+	{"saga", module + "eventstore/postgres", "sagas take the log as an interface"},
+	{"saga", module + "aggregate", "sagas declare the one method that they need"},
+	{"outbox", module + "eventstore/postgres", "the relay takes the log as an interface"},
+}
+
+// ownedBy lists foreign modules that one package alone imports.
+var ownedBy = []struct{ prefix, pkg string }{
+	{testcontainers, "eventstore/postgres/postgrestest"},
+	{watermill[0], "outbox"},
+}
+
+func ruleFor(pkg string) (rule, bool) {
+	for _, r := range rules {
+		if r.pkg == pkg || strings.HasSuffix(r.pkg, "/...") && within(pkg, strings.TrimSuffix(r.pkg, "/...")) {
+			return r, true
+		}
+	}
+	return rule{}, false
+}
+
+// allows says whether the rule lets a package import a path that is not of the
+// standard library.
+func (r rule) allows(path string) bool {
+	if own, ok := strings.CutPrefix(path, module); ok || path+"/" == module {
+		return slices.ContainsFunc(r.may, func(m string) bool {
+			return m == "..." || m == own || strings.HasSuffix(m, "/...") && within(own, strings.TrimSuffix(m, "/..."))
+		}) || isBelow(own, r.pkg)
+	}
+	for _, group := range r.foreign {
+		for _, prefix := range group {
+			if prefix == anything || within(path, prefix) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// isBelow lets the packages of one wide rule import each other.
+func isBelow(own, pkg string) bool {
+	return strings.HasSuffix(pkg, "/...") && within(own, strings.TrimSuffix(pkg, "/..."))
+}
+
+// within says whether a path is a prefix's or below it.
+func within(path, prefix string) bool {
+	return path == prefix || strings.HasPrefix(path, prefix+"/")
+}
+
+// standard says whether an import path is of the standard library.
+func standard(path string) bool {
+	first, _, _ := strings.Cut(path, "/")
+	return !strings.Contains(first, ".")
+}
+
+// forTests says whether a package is made for tests, by its name.
+func forTests(pkg string) bool { return strings.HasSuffix(pkg, "test") }
