@@ -3,6 +3,7 @@ package eventstore
 import (
 	"context"
 	"iter"
+	"strconv"
 	"time"
 )
 
@@ -66,6 +67,23 @@ type Range struct {
 	Limit int
 }
 
+// Validate reports a bound that is negative. Every engine calls it before it reads. The error is an [*InvalidError].
+func (r Range) Validate() error {
+	for _, f := range [...]struct {
+		name  string
+		value int64
+	}{{"Range.From", int64(r.From)}, {"Range.To", int64(r.To)}, {"Range.Limit", int64(r.Limit)}} {
+		if f.value < 0 {
+			return negativeBound(f.name, f.value)
+		}
+	}
+	return nil
+}
+
+func negativeBound(field string, value int64) error {
+	return &InvalidError{Field: field, Value: strconv.FormatInt(value, 10), Reason: "is negative", Remedy: "use 0 for no bound"}
+}
+
 // StreamReader reads one stream.
 //
 // ReadStream yields the events of s in r by version. A stream without events yields nothing. Memory is bounded: events
@@ -81,6 +99,25 @@ type Filter struct {
 	Types      []string
 	// Limit is the greatest number of events; 0 means no limit.
 	Limit int
+}
+
+// Validate reports a negative limit, and text that no event can have. Every engine calls it before it reads. The error
+// is an [*InvalidError].
+func (f Filter) Validate() error {
+	if f.Limit < 0 {
+		return negativeBound("Filter.Limit", int64(f.Limit))
+	}
+	for _, category := range f.Categories {
+		if err := checkText("Filter.Categories", category); err != nil {
+			return err
+		}
+	}
+	for _, name := range f.Types {
+		if err := checkText("Filter.Types", name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // AllReader reads the log.

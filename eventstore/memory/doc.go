@@ -19,5 +19,5 @@
 //
 // # Errors
 //
-// The table of package eventstore applies. This engine never gives ErrBusy, ErrUnconfirmed or ErrHistory.
+// The table of package eventstore applies. This engine never gives ErrBusy or ErrUnconfirmed.
 package memory

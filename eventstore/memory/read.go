@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -15,7 +16,7 @@ func (s *Store) ReadStream(
 	ctx context.Context, id eventstore.StreamID, r eventstore.Range,
 ) iter.Seq2[eventstore.RecordedEvent, error] {
 	return func(yield func(eventstore.RecordedEvent, error) bool) {
-		if err := id.Validate(); err != nil {
+		if err := errors.Join(id.Validate(), r.Validate()); err != nil {
 			yield(eventstore.RecordedEvent{}, err)
 			return
 		}
@@ -46,6 +47,10 @@ func (s *Store) ReadAll(
 	ctx context.Context, after eventstore.Position, f eventstore.Filter,
 ) iter.Seq2[eventstore.RecordedEvent, error] {
 	return func(yield func(eventstore.RecordedEvent, error) bool) {
+		if err := f.Validate(); err != nil {
+			yield(eventstore.RecordedEvent{}, err)
+			return
+		}
 		if failIfDone(ctx, "read log", yield) {
 			return
 		}
@@ -94,6 +99,16 @@ func (s *Store) after(p eventstore.Position) []eventstore.RecordedEvent {
 		return -1
 	})
 	return log[start:]
+}
+
+// end returns the position of the last event.
+func (s *Store) end() eventstore.Position {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.log); n > 0 {
+		return s.log[n-1].Position
+	}
+	return eventstore.Position{}
 }
 
 func matches(f eventstore.Filter, e eventstore.RecordedEvent) bool {
