@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -163,5 +164,9 @@ func describe[E any](events []E) string {
 	if len(events) == 0 {
 		return "nothing"
 	}
-	return fmt.Sprintf("%d events: %+v", len(events), events)
+	texts := make([]string, len(events))
+	for i, event := range events {
+		texts[i] = fmt.Sprintf("%T%+v", event, event)
+	}
+	return strings.Join(texts, ", ")
 }
