@@ -1,0 +1,104 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/daybook-go/daybook/eventstore"
+)
+
+// kind is what a failed attempt means.
+type kind uint8
+
+const (
+	// failure: of an event or of the code that applies it. Uses up attempts.
+	failure kind = iota
+	// environment: something that the consumer needs is away or busy. Waited out without end.
+	environment
+	// fenced: another worker took over, or the checkpoint is not where this worker left it. Take the lease again.
+	fenced
+	// history: the log is not the one that was read before. The consumer stops.
+	history
+)
+
+// Codes that the store's functions raise.
+const (
+	codeFenced     = "DB002"
+	codeCheckpoint = "DB003"
+)
+
+// classify judges an error of the database or of the source. dead says that the connection is gone.
+func classify(err error, dead bool) kind {
+	if errors.Is(err, eventstore.ErrHistory) {
+		return history
+	}
+	var connect *pgconn.ConnectError
+	if errors.As(err, &connect) {
+		return environment
+	}
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return classifyCode(pg.Code)
+	}
+	if dead || errors.Is(err, eventstore.ErrBusy) || errors.Is(err, eventstore.ErrUnconfirmed) {
+		return environment
+	}
+	var network net.Error
+	if errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || pgconn.SafeToRetry(err) {
+		return environment
+	}
+	return failure
+}
+
+// classifyCode follows the table of SQLSTATE codes in PostgreSQL's manual.
+func classifyCode(code string) kind {
+	switch code {
+	case codeFenced, codeCheckpoint:
+		return fenced
+	case "40001", "40P01", "55P03": // serialization failure, deadlock, lock timeout
+		return environment
+	case "25006": // read-only transaction: the server became a standby
+		return environment
+	}
+	for _, class := range [...]string{
+		"08",   // connection
+		"53",   // out of disk, memory, connections
+		"57P0", // shut down, restarted, starting up
+		"58",   // input/output of the server
+	} {
+		if strings.HasPrefix(code, class) {
+			return environment
+		}
+	}
+	return failure
+}
+
+// classifyHandler judges what user code returned. A handler whose own context ended has failed like any other; only
+// the worker's context means that the worker is asked to end, and that is checked before.
+func classifyHandler(err error, dead bool) kind {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return failure
+	}
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && (pg.Code == codeFenced || pg.Code == codeCheckpoint) {
+		return failure // not our fence: the handler called something of its own
+	}
+	if k := classify(err, dead); k != history {
+		return k
+	}
+	return failure
+}
+
+// connState says what is left of a connection: gone, and in which transaction state.
+func connState(conn *pgx.Conn) (dead bool, tx byte) {
+	if conn.IsClosed() {
+		return true, 0
+	}
+	return false, conn.PgConn().TxStatus()
+}

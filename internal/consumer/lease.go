@@ -1,0 +1,137 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/daybook-go/daybook/eventstore"
+)
+
+// segment is the only one there is so far: a consumer owns all partitions or none.
+const segment = 0
+
+// lease is the right to apply, as it was when it was taken. Whether it still holds is decided by commit_batch alone.
+type lease struct {
+	epoch     int64
+	parkedRev int64
+	floor     eventstore.Position
+	resumed   bool // the consumer stood still and was set running
+}
+
+// errNotInstalled: the consumer's rows are not there (any more).
+var errNotInstalled = errors.New("consumer: not installed in the store")
+
+// take tries to become the owner. Without an error and without a lease another owner lives, or the consumer is paused.
+func (w *Worker) take(ctx context.Context, db *pgxpool.Pool) (*lease, State, error) {
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.Lease)
+	defer cancel()
+	var (
+		state                   string
+		epoch, parkedRev, floor *int64
+	)
+	err := db.QueryRow(ctx, w.sql.take, w.spec.Name, w.spec.Version, segment, w.owner, w.cfg.Lease.Seconds()).
+		Scan(&state, &epoch, &parkedRev, &floor)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil, Waiting, errNotInstalled
+	case err != nil:
+		return nil, Waiting, fmt.Errorf("consumer: take the lease of %s: %w", w.spec.Ref, err)
+	case state == string(Paused):
+		return nil, Paused, nil
+	case epoch == nil:
+		return nil, Standby, nil
+	}
+	return &lease{
+		epoch: *epoch, parkedRev: *parkedRev, floor: eventstore.PositionAt(*floor), resumed: state == string(Stopped),
+	}, Running, nil
+}
+
+// renew keeps the lease until ctx ends, and calls lose when it is gone, paused, or could not be renewed in time.
+func (w *Worker) renew(ctx context.Context, db *pgxpool.Pool, l *lease, lose func(error)) {
+	renewed := time.Now()
+	every := w.cfg.Lease / 3
+	for next := every; pause(ctx, next); {
+		attempt, cancel := context.WithTimeout(ctx, every)
+		began := time.Now()
+		var state string
+		err := db.QueryRow(attempt, w.sql.renew, w.spec.Name, w.spec.Version, segment, l.epoch, w.cfg.Lease.Seconds()).Scan(&state)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, pgx.ErrNoRows):
+			lose(errLost)
+			return
+		case err == nil && state == string(Paused):
+			lose(errPaused)
+			return
+		case err == nil:
+			renewed, next = began, every
+		case time.Since(renewed) > w.cfg.Lease:
+			lose(fmt.Errorf("consumer: renew the lease of %s: %w", w.spec.Ref, err))
+			return
+		default:
+			next = min(every/4, time.Second)
+		}
+	}
+}
+
+// release lets the next owner in at once. When it fails the lease runs out by itself.
+func (w *Worker) release(ctx context.Context, db *pgxpool.Pool, l *lease) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	_, _ = db.Exec(ctx, w.sql.release, w.spec.Name, w.spec.Version, segment, l.epoch)
+}
+
+// writeStop records why the consumer stands still, unless another owner has taken over meanwhile, and releases the
+// lease in the same statement.
+func (w *Worker) writeStop(ctx context.Context, db *pgxpool.Pool, l *lease, reason string) error {
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.Lease)
+	defer cancel()
+	tag, err := db.Exec(ctx, w.sql.stop, w.spec.Name, w.spec.Version, segment, l.epoch, reason)
+	if err == nil && tag.RowsAffected() == 0 {
+		return errLost
+	}
+	return err
+}
+
+// takeSQL is one statement, so that a consumer that stood still runs again exactly when somebody owns it. The owner's
+// own name lets a worker that is unsure of its last commit begin anew without waiting for its own lease.
+const takeSQL = `
+WITH c AS (
+  SELECT state FROM {schema}.consumers WHERE consumer = $1 AND version = $2),
+u AS (
+  UPDATE {schema}.segments AS s
+     SET owner = $4, epoch = s.epoch + 1, expires_at = clock_timestamp() + make_interval(secs => $5)
+    FROM c
+   WHERE s.consumer = $1 AND s.version = $2 AND s.segment = $3 AND c.state <> 'paused'
+     AND (s.expires_at < clock_timestamp() OR s.owner = $4)
+  RETURNING s.epoch, s.parked_rev, s.floor),
+r AS (
+  UPDATE {schema}.consumers AS x SET state = 'running', reason = '', since = clock_timestamp()
+    FROM u WHERE x.consumer = $1 AND x.version = $2 AND x.state = 'stopped')
+SELECT c.state, u.epoch, u.parked_rev, u.floor FROM c LEFT JOIN u ON true`
+
+const renewSQL = `
+UPDATE {schema}.segments AS s SET expires_at = clock_timestamp() + make_interval(secs => $5)
+  FROM {schema}.consumers c
+ WHERE s.consumer = $1 AND s.version = $2 AND s.segment = $3 AND s.epoch = $4
+   AND c.consumer = s.consumer AND c.version = s.version
+RETURNING c.state`
+
+const releaseSQL = `
+UPDATE {schema}.segments SET owner = '', expires_at = '-infinity'
+ WHERE consumer = $1 AND version = $2 AND segment = $3 AND epoch = $4`
+
+const stopSQL = `
+WITH s AS (
+  UPDATE {schema}.segments SET owner = '', expires_at = '-infinity'
+   WHERE consumer = $1 AND version = $2 AND segment = $3 AND epoch = $4
+  RETURNING consumer, version)
+UPDATE {schema}.consumers AS c SET state = 'stopped', reason = $5, since = clock_timestamp()
+  FROM s WHERE c.consumer = s.consumer AND c.version = s.version`

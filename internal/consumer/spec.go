@@ -1,0 +1,126 @@
+package consumer
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/daybook-go/daybook/eventstore"
+)
+
+// Source is a log as consumers read it. The logs of the engines satisfy it.
+type Source interface {
+	// ReadPage returns at most limit events after a position that f selects, and how far the page is complete. An
+	// error that matches [eventstore.ErrHistory] stops the consumer; any other is waited out.
+	ReadPage(ctx context.Context, after eventstore.Position, f eventstore.Filter, limit int) (eventstore.Page, error)
+	// Wait returns when the log may have something beyond a position, or when ctx ends.
+	Wait(ctx context.Context, after eventstore.Position) error
+}
+
+// Ref names a consumer: the schema of its store, its name and its version.
+type Ref struct {
+	Store   string
+	Name    string
+	Version int
+}
+
+func (r Ref) String() string { return fmt.Sprintf("%q version %d", r.Name, r.Version) }
+
+// Spec says what a consumer reads and how it applies it.
+type Spec struct {
+	Ref
+	// Kind is the word for people: "projection".
+	Kind    string
+	Filter  eventstore.Filter
+	Applier Applier
+}
+
+// Applier turns events into effects. Its methods are called by one goroutine at a time.
+type Applier interface {
+	// Plan looks at events without the database. A fault of one of them is an [*EventError].
+	Plan(ctx context.Context, events []eventstore.RecordedEvent) (Plan, error)
+	// Relaxed reports that losing the last commits in a crash of the server is harmless, because the log gives them
+	// again and nothing but the database's own tables has seen them.
+	Relaxed() bool
+}
+
+// Plan is one attempt at a run of events, within one transaction.
+type Plan interface {
+	// Load queues what must be read. It is sent together with the BEGIN.
+	Load(b *pgx.Batch)
+	// Apply runs when the answers to Load are there. It may use tx, and queues on b what is sent together with the
+	// COMMIT. A fault of one event is an [*EventError].
+	Apply(ctx context.Context, tx pgx.Tx, b *pgx.Batch) error
+}
+
+// EventError says at which event of the run an Applier failed.
+type EventError struct {
+	Index int
+	Err   error
+}
+
+func (e *EventError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *EventError) Unwrap() error { return e.Err }
+
+// HandlerError names the event that a consumer cannot apply, and why. The payload is never part of the text.
+type HandlerError struct {
+	Consumer string
+	Version  int
+	// Event is the failing event without its payload.
+	Event    eventstore.RecordedEvent
+	Attempts int
+	Err      error
+}
+
+func (e *HandlerError) Error() string {
+	return fmt.Sprintf("consumer: %q version %d failed %d times at %q of stream %q version %d (position %s): %v",
+		e.Consumer, e.Version, e.Attempts, e.Event.Type, e.Event.Stream, e.Event.Version, e.Event.Position, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *HandlerError) Unwrap() error { return e.Err }
+
+// State is what a worker is doing.
+type State string
+
+// The states of a worker.
+const (
+	// Standby: another process owns the consumer, or the worker has not begun.
+	Standby State = "standby"
+	// Running: this worker owns the consumer and follows the log.
+	Running State = "running"
+	// Waiting: something that the consumer needs is away; the reason says what.
+	Waiting State = "waiting"
+	// Retrying: an event failed and is tried again; the reason says which and why.
+	Retrying State = "retrying"
+	// Paused: an operator has paused the consumer.
+	Paused State = "paused"
+	// Stopped: the consumer gave up at an event or found another history; the reason says what to do.
+	Stopped State = "stopped"
+)
+
+// Status is a worker's state as this process knows it.
+type Status struct {
+	State  State
+	Reason string
+	Since  time.Time
+	// Applied is the position up to which this worker knows everything to be applied; zero before it owned the consumer.
+	Applied eventstore.Position
+}
+
+type insideKey struct{}
+
+// within marks the context that an Applier gets.
+func within(ctx context.Context, ref Ref) context.Context {
+	return context.WithValue(ctx, insideKey{}, ref)
+}
+
+// Inside reports whether ctx is that of the named consumer's own handler, which must not wait for itself.
+func Inside(ctx context.Context, ref Ref) bool {
+	inside, ok := ctx.Value(insideKey{}).(Ref)
+	return ok && inside == ref
+}

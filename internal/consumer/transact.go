@@ -1,0 +1,129 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/daybook-go/daybook/eventstore"
+)
+
+// failedError is an attempt that failed through an event or its code. index is -1 when nobody can say which event.
+type failedError struct {
+	index int
+	err   error
+}
+
+func (e *failedError) Error() string { return e.err.Error() }
+func (e *failedError) Unwrap() error { return e.err }
+
+// transact applies events and moves the floor in one transaction of two round trips: BEGIN with what must be read,
+// then the effects with the fence and COMMIT. Handlers add their own statements in between.
+func (t *tenure) transact(events []eventstore.RecordedEvent, to eventstore.Position) error {
+	plan, err := t.w.spec.Applier.Plan(t.work, events)
+	if err != nil {
+		return t.judge(err, false, true)
+	}
+	conn, err := t.db.Acquire(t.work)
+	if err != nil {
+		return t.unavailable(err)
+	}
+	defer conn.Release()
+
+	first := &pgx.Batch{}
+	first.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite})
+	first.Queue(t.w.sql.settings)
+	plan.Load(first)
+	begun := conn.SendBatch(t.work, first)
+	tx := begun.Tx()
+	if err := begun.Close(); err != nil {
+		return t.rollback(conn, err, false)
+	}
+
+	last := &pgx.Batch{}
+	if err := plan.Apply(t.work, tx, last); err != nil {
+		return t.rollback(conn, err, true)
+	}
+	t.w.cfg.Probe(ProbeApplied)
+	t.queueFence(last, to)
+	last.Queue("commit")
+	if err := conn.SendBatch(t.work, last).Close(); err != nil {
+		return t.rollback(conn, err, false)
+	}
+	t.w.cfg.Probe(ProbeCommitted)
+	return nil
+}
+
+func (t *tenure) queueFence(b *pgx.Batch, to eventstore.Position) {
+	b.Queue(t.w.sql.commit, t.w.spec.Name, t.w.spec.Version, segment, t.lease.epoch, t.lease.parkedRev, t.floor.Ordinal(), to.Ordinal())
+}
+
+// moveFloor commits a floor without effects; the statement is its own transaction.
+func (t *tenure) moveFloor(to eventstore.Position) error {
+	conn, err := t.db.Acquire(t.work)
+	if err != nil {
+		return t.unavailable(err)
+	}
+	defer conn.Release()
+	b := &pgx.Batch{}
+	t.queueFence(b, to)
+	if err := conn.SendBatch(t.work, b).Close(); err != nil {
+		err = t.rollback(conn, err, false)
+		var failed *failedError
+		if errors.As(err, &failed) { // no event is to blame
+			return fmt.Errorf("consumer: move %s to position %s: %w", t.w.spec.Ref, to, failed.err)
+		}
+		return err
+	}
+	t.committed(to)
+	return nil
+}
+
+// rollback ends the transaction, so that its locks are gone before the next attempt, and judges what went wrong.
+func (t *tenure) rollback(conn *pgxpool.Conn, cause error, handler bool) error {
+	dead, state := connState(conn.Conn())
+	if !dead && state != 'I' {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.work), time.Second)
+		_, _ = conn.Exec(ctx, "rollback") // when it fails the pool closes the connection, which ends the transaction too
+		cancel()
+	}
+	return t.judge(cause, dead, handler)
+}
+
+// judge turns what went wrong into a *failedError, errLost, a *stopError, or an error that is waited out.
+func (t *tenure) judge(err error, dead, handler bool) error {
+	if t.work.Err() != nil {
+		return context.Cause(t.work)
+	}
+	kind, index := failure, -1
+	var at *EventError
+	switch {
+	case errors.As(err, &at):
+		index = at.Index
+		kind = classifyHandler(at.Err, dead)
+		err = at.Err
+	case handler:
+		kind = classifyHandler(err, dead)
+	default:
+		kind = classify(err, dead)
+	}
+	switch kind {
+	case fenced:
+		return fmt.Errorf("%w: %v", errLost, err)
+	case environment, history:
+		return fmt.Errorf("consumer: apply events for %s after position %s: %w", t.w.spec.Ref, t.floor, err)
+	default:
+		return &failedError{index, err}
+	}
+}
+
+func (t *tenure) unavailable(err error) error {
+	if t.work.Err() != nil {
+		return context.Cause(t.work)
+	}
+	return fmt.Errorf("consumer: connect for %s: %w", t.w.spec.Ref, err)
+}

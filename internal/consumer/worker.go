@@ -1,0 +1,176 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+var (
+	errLost     = errors.New("consumer: another owner has taken over")
+	errPaused   = errors.New("consumer: paused by an operator")
+	errShutdown = errors.New("consumer: shutting down")
+)
+
+// grace is how long a batch may go on after its worker was asked to end; together with what the end itself needs it
+// stays below two seconds.
+const grace = time.Second
+
+// Worker applies one consumer. It is made by [New] and run by [Run]; Status is safe for concurrent use.
+type Worker struct {
+	spec   Spec
+	source Source
+	cfg    Config
+	owner  string
+	log    *slog.Logger
+	sql    statements
+
+	mu     sync.Mutex
+	status Status
+}
+
+type statements struct{ begin, settings, take, renew, release, stop, commit string }
+
+// New returns a worker that does nothing until it is run. cfg must be valid.
+func New(spec Spec, source Source, cfg Config) *Worker {
+	cfg = cfg.withDefaults()
+	schema := pgx.Identifier{spec.Store}.Sanitize()
+	in := func(sql string) string { return strings.ReplaceAll(sql, "{schema}", schema) }
+	w := &Worker{
+		spec: spec, source: source, cfg: cfg, owner: ownerName(),
+		log: cfg.Logger.With("consumer", spec.Name, "version", spec.Version),
+		sql: statements{
+			settings: settingsSQL(cfg.Lease, spec.Applier.Relaxed()),
+			take:     in(takeSQL), renew: in(renewSQL), release: in(releaseSQL), stop: in(stopSQL), commit: in(commitSQL),
+		},
+	}
+	w.status = Status{State: Standby, Since: time.Now()}
+	return w
+}
+
+// Ref names the consumer.
+func (w *Worker) Ref() Ref { return w.spec.Ref }
+
+// Status returns what the worker is doing.
+func (w *Worker) Status() Status {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.status
+}
+
+// Owner is the name under which this worker takes the lease.
+func (w *Worker) Owner() string { return w.owner }
+
+// become notes a change of state, with one line in the log.
+func (w *Worker) become(state State, reason string) {
+	w.mu.Lock()
+	old := w.status
+	changed := old.State != state
+	if changed {
+		w.status.Since = time.Now()
+	}
+	w.status.State, w.status.Reason = state, reason
+	w.mu.Unlock()
+	if !changed {
+		return
+	}
+	level := slog.LevelInfo
+	switch state {
+	case Waiting, Retrying:
+		level = slog.LevelWarn
+	case Stopped:
+		level = slog.LevelError
+	}
+	w.log.Log(context.Background(), level, "consumer "+string(state), "from", string(old.State), "reason", reason)
+}
+
+// run owns the consumer whenever it can, until ctx ends or the consumer has stopped.
+func (w *Worker) run(ctx context.Context, db *pgxpool.Pool) {
+	var retry backoff
+	for ctx.Err() == nil {
+		l, state, err := w.take(ctx, db)
+		switch {
+		case ctx.Err() != nil && l == nil:
+			return
+		case err != nil:
+			w.become(Waiting, err.Error())
+			pause(ctx, retry.next())
+			continue
+		case l == nil:
+			w.become(state, "")
+			pause(ctx, jitter(min(w.cfg.Lease/4, time.Second)))
+			continue
+		}
+		if l.resumed {
+			w.log.Info("consumer resumed: it had stopped, and this process tries again", "position", l.floor)
+		}
+		w.cfg.Probe(ProbeTaken)
+		err = w.tenure(ctx, db, l, retry.reset)
+		var stop *stopError
+		switch {
+		case errors.As(err, &stop):
+			w.stop(ctx, db, l, stop.Error())
+			return
+		case ctx.Err() != nil:
+			w.release(ctx, db, l)
+			w.become(Standby, "shut down")
+			return
+		case errors.Is(err, errLost):
+			w.become(Standby, err.Error())
+		case errors.Is(err, errPaused):
+			w.release(ctx, db, l)
+			w.become(Paused, "")
+		default:
+			// The outcome of the last commit may be unknown: only the floor tells, and taking the lease again reads it.
+			w.become(Waiting, err.Error())
+			pause(ctx, retry.next())
+		}
+	}
+}
+
+// stopError ends the consumer until it is run again.
+type stopError struct{ err error }
+
+func (e *stopError) Error() string { return e.err.Error() }
+func (e *stopError) Unwrap() error { return e.err }
+
+// stop records the reason. While the database is away it tries on: the lease, not renewed any more, lets another
+// process in, which comes to its own verdict.
+func (w *Worker) stop(ctx context.Context, db *pgxpool.Pool, l *lease, reason string) {
+	w.become(Stopped, reason)
+	var retry backoff
+	for {
+		err := w.writeStop(ctx, db, l, reason)
+		if err == nil || errors.Is(err, errLost) {
+			return
+		}
+		w.log.Warn("consumer could not record why it stopped", "error", err.Error())
+		if !pause(ctx, retry.next()) {
+			return
+		}
+	}
+}
+
+// settingsSQL bounds what a process that stands still can hold, for this transaction only. lock_timeout is shorter
+// than statement_timeout, so that waiting for somebody's lock is not taken for a statement that is too slow.
+func settingsSQL(lease time.Duration, relaxed bool) string {
+	ms := lease.Milliseconds()
+	sql := fmt.Sprintf("SELECT set_config('idle_in_transaction_session_timeout', '%d', true), set_config('statement_timeout', '%d', true), "+
+		"set_config('lock_timeout', '%d', true)", ms, ms, max(ms/2, 1))
+	if relaxed {
+		// Only for tables of this package's users: their plans must not turn into scans when a table was analysed while
+		// it was empty, and a commit that a crash takes back is applied again from the log.
+		sql += ", set_config('enable_seqscan', 'off', true), set_config('synchronous_commit', 'off', true)"
+	}
+	return sql
+}
+
+// commitSQL is the fence: it raises unless the worker still owns the segment and the floor is where it left it.
+const commitSQL = `SELECT {schema}.commit_batch($1, $2, $3, $4, $5, $6, $7, '{}'::text[], '{}'::int[], '{}'::bigint[], '{}'::bigint[])`

@@ -1,0 +1,94 @@
+package projection
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/consumer"
+)
+
+var (
+	// ErrNotFound: the view has no row for the key.
+	ErrNotFound = errors.New("projection: no row for this key")
+	// ErrInsideHandler: a handler waited for its own projection, which waits for the handler. Read your own writes
+	// through the handler's transaction instead.
+	ErrInsideHandler = errors.New("projection: a handler cannot wait for its own projection: read through its transaction")
+)
+
+// HandlerError names the event at which a projection failed, and why. The payload is never part of its text.
+type HandlerError = consumer.HandlerError
+
+// ShutdownError names the projections whose handlers ignored the end of their context.
+type ShutdownError = consumer.ShutdownError
+
+// NotInstalledError says that a projection's tables or rows are not there.
+type NotInstalledError struct {
+	Projection string
+	Version    int
+	// Missing says what was looked for.
+	Missing string
+}
+
+func (e *NotInstalledError) Error() string {
+	return fmt.Sprintf("projection: %q version %d is not installed (%s): call projection.Install with a role that may create tables",
+		e.Projection, e.Version, e.Missing)
+}
+
+// ShapeError says that a version is installed with other columns, or in another way, than the program has.
+type ShapeError struct {
+	Projection string
+	Version    int
+	Have, Want string
+}
+
+func (e *ShapeError) Error() string {
+	return fmt.Sprintf("projection: %q version %d is installed as (%s), the program has (%s): raise Version, and call projection.Install",
+		e.Projection, e.Version, e.Have, e.Want)
+}
+
+// StoppedError says that a projection does not move, so that waiting for it is in vain.
+type StoppedError struct {
+	Projection string
+	Version    int
+	State      string // "stopped" or "paused"
+	Reason     string
+	Since      time.Time
+}
+
+func (e *StoppedError) Error() string {
+	text := fmt.Sprintf("projection: %q version %d is %s since %s", e.Projection, e.Version, e.State, e.Since.UTC().Format(time.RFC3339))
+	if e.Reason != "" {
+		text += ": " + e.Reason
+	}
+	return text
+}
+
+// StaleError says that a projection had not reached a token when the context ended. It unwraps the context's error. The
+// command that gave the token has succeeded nevertheless: read without waiting, or wait again, but do not repeat it.
+type StaleError struct {
+	Projection string
+	Version    int
+	// Want is the position waited for, Have the one reached when last seen.
+	Want, Have eventstore.Position
+	// Behind is the distance between them: at most so many events are missing.
+	Behind int64
+	Err    error
+}
+
+func (e *StaleError) Error() string {
+	return fmt.Sprintf("projection: %q version %d is at position %s, at most %d events behind %s: the write is stored, but not yet visible here: %v",
+		e.Projection, e.Version, e.Have, e.Behind, e.Want, e.Err)
+}
+
+// Unwrap returns the context's error.
+func (e *StaleError) Unwrap() error { return e.Err }
+
+// missing reports whether PostgreSQL knows no such table or schema.
+func missing(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "3F000")
+}

@@ -1,0 +1,80 @@
+package projection
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/consumer"
+)
+
+// Health says how the projections of this runner are doing, as this process knows it; it does not touch the database.
+// Not ready are those that wait for something that is away, retry a failing event, or have stopped. A projection that
+// another process works on is ready in state "standby".
+func (r *Runner) Health(context.Context) eventstore.Health {
+	h := eventstore.Health{Component: "projections", Ready: r.running.Load(), State: "running"}
+	if !h.Ready {
+		h.State, h.Reason = "not running", "call Run"
+	}
+	for i, w := range r.workers {
+		s := w.Status()
+		part := eventstore.Health{
+			Component: fmt.Sprintf("projection %s v%d", r.defined[i].ref.Name, r.defined[i].ref.Version),
+			State:     string(s.State), Reason: s.Reason, Since: s.Since,
+		}
+		switch s.State {
+		case consumer.Running, consumer.Standby, consumer.Paused:
+			part.Ready = true
+		default:
+			h.Ready = false
+		}
+		h.Parts = append(h.Parts, part)
+	}
+	return h
+}
+
+// Lag says how far a projection is behind the log.
+type Lag struct {
+	Projection string
+	Version    int
+	// State is the state kept in the database: "running", "paused" or "stopped"; Reason says why it does not run.
+	State, Reason string
+	// Owner is the process that works on it, empty when there is none.
+	Owner string
+	// Applied is the position up to which everything has taken effect, Head the last event stored.
+	Applied, Head eventstore.Position
+	// Behind is the distance between them: at most so many events of the log are still to come.
+	Behind int64
+	// Age is how long the first of them has been stored; zero when there is none.
+	Age time.Duration
+}
+
+// Lag reads from the database how far each projection of the runner is, whichever process works on it.
+func (r *Runner) Lag(ctx context.Context) ([]Lag, error) {
+	lags := make([]Lag, len(r.defined))
+	for i, d := range r.defined {
+		l := Lag{Projection: d.ref.Name, Version: d.ref.Version}
+		var applied, head int64
+		var age float64
+		err := r.pool.QueryRow(ctx, inStore(lagSQL, d.ref.Store), d.ref.Name, d.ref.Version).
+			Scan(&l.State, &l.Reason, &l.Owner, &applied, &head, &age)
+		if err != nil {
+			return nil, fmt.Errorf("projection: lag of %s: %w", d, err)
+		}
+		l.Applied, l.Head = eventstore.PositionAt(applied), eventstore.PositionAt(head)
+		l.Behind, l.Age = head-applied, time.Duration(age*float64(time.Second))
+		lags[i] = l
+	}
+	return lags, nil
+}
+
+// lagSQL looks at events above the floor only, so that old ranges of the log are not touched.
+const lagSQL = `
+SELECT c.state, c.reason, CASE WHEN s.expires_at > clock_timestamp() THEN s.owner ELSE '' END, s.floor,
+       coalesce((SELECT max(e.position) FROM {schema}.events e WHERE e.position > s.floor), s.floor),
+       coalesce((SELECT greatest(extract(epoch FROM clock_timestamp() - e.recorded_at), 0) FROM {schema}.events e
+                  WHERE e.position > s.floor ORDER BY e.position LIMIT 1), 0)::double precision
+  FROM {schema}.consumers c
+  JOIN {schema}.segments s ON s.consumer = c.consumer AND s.version = c.version AND s.segment = 0
+ WHERE c.consumer = $1 AND c.version = $2`

@@ -1,0 +1,119 @@
+package projection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/consumer"
+)
+
+// Source is a log that projections follow. The logs of the engines satisfy it.
+type Source = consumer.Source
+
+// Config of a [Runner]. The zero value works.
+type Config struct {
+	// Lease is how long a process that fell silent keeps the others from taking over its projections. A transaction
+	// that rests longer is ended by the server. Default 10 s.
+	Lease time.Duration
+	// BatchSize is the greatest number of events that one transaction applies. Default 500.
+	BatchSize int
+	// Attempts is how often an event that fails is applied, with growing pauses, before its projection stops. Default 5.
+	Attempts int
+	// Logger gets a line per change of state, never one per event. Default: none.
+	Logger *slog.Logger
+	// Observer is told of each batch. Default: none.
+	Observer eventstore.Observer
+
+	probe func(place string)
+}
+
+// Runner follows the log and applies projections, each in its own transactions and at its own pace. Any number of
+// processes may run the same projections: one of them works on each, the others wait to take over.
+//
+// A projection stops when an event has failed Config.Attempts times, and when the log is not the one it had read. The
+// others go on. It is tried again by every process that takes it over later, so deploying a fixed program is all that
+// is needed.
+//
+// A Runner is safe for concurrent use, but Run only once at a time.
+type Runner struct {
+	pool    *pgxpool.Pool
+	source  Source
+	defined []*definition
+	workers []*consumer.Worker
+	running atomic.Bool
+}
+
+// NewRunner checks definitions and configuration; it does not touch the database. The runner opens connections of its
+// own with pool's settings: one per projection and two for leases. The errors of all faults are joined.
+func NewRunner(pool *pgxpool.Pool, source Source, cfg Config, projections ...Definition) (*Runner, error) {
+	inner := consumer.Config{
+		Lease: cfg.Lease, BatchSize: cfg.BatchSize, Attempts: cfg.Attempts, Logger: cfg.Logger, Observer: cfg.Observer, Probe: cfg.probe,
+	}
+	var faults []error
+	if pool == nil {
+		faults = append(faults, errors.New("projection: new runner: pool is nil: pass the pool of the read models' database"))
+	}
+	if source == nil {
+		faults = append(faults, errors.New("projection: new runner: source is nil: pass the store's Log"))
+	}
+	if len(projections) == 0 {
+		faults = append(faults, errors.New("projection: new runner: there are no projections: pass at least one"))
+	}
+	if err := inner.Validate(); err != nil {
+		faults = append(faults, fmt.Errorf("projection: new runner: %w", err))
+	}
+	defined, err := define(projections)
+	faults = append(faults, err)
+	for _, d := range defined {
+		if d.inline {
+			faults = append(faults, fmt.Errorf("projection: define %s: Inline: is true: pass it to the Inline hook, not to a Runner", d))
+		}
+	}
+	if err := errors.Join(faults...); err != nil {
+		return nil, err
+	}
+	r := &Runner{pool: pool, source: source, defined: defined}
+	for _, d := range defined {
+		r.workers = append(r.workers, consumer.New(consumer.Spec{
+			Ref: d.ref, Kind: kindProjection, Filter: eventstore.Filter{Types: d.types}, Applier: d.applier,
+		}, source, inner))
+	}
+	return r, nil
+}
+
+// Run works until ctx ends, and then returns nil within two seconds: a batch in hand may finish for one second. It
+// returns at once with a [*NotInstalledError] or [*ShapeError] for each projection whose tables are missing or
+// different, and with a [*ShutdownError] when a handler ignores the end of its context. A database that is away is
+// waited for.
+func (r *Runner) Run(ctx context.Context) error {
+	if !r.running.CompareAndSwap(false, true) {
+		return errors.New("projection: run: the runner runs already: make another Runner, or call Run once")
+	}
+	defer r.running.Store(false)
+	db, err := consumer.Pool(context.WithoutCancel(ctx), r.pool, len(r.workers))
+	if err != nil {
+		return fmt.Errorf("projection: run: %w", err)
+	}
+	err = consumer.Patiently(ctx, func(ctx context.Context) error {
+		var faults []error
+		for _, d := range r.defined {
+			faults = append(faults, d.check(ctx, db))
+		}
+		return errors.Join(faults...)
+	})
+	if err != nil {
+		db.Close()
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	return consumer.Run(ctx, db, r.workers...)
+}

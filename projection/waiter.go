@@ -1,0 +1,229 @@
+package projection
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/consumer"
+)
+
+// Querier runs queries: a *pgxpool.Pool, a pgx.Tx, a *pgx.Conn.
+type Querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// WaiterConfig of a [Waiter]. The zero value works.
+type WaiterConfig struct {
+	// Observer is told of each wait. Default: none.
+	Observer eventstore.Observer
+}
+
+// Waiter answers whether projections have seen a command. It needs the database only, so any process can wait for
+// projections that another one runs. It must be the primary: a standby does not know yet what was just written.
+//
+// A Waiter is safe for concurrent use if its Querier is.
+type Waiter struct {
+	db       Querier
+	observer eventstore.Observer
+}
+
+// NewWaiter returns a waiter that asks db.
+func NewWaiter(db Querier, cfg WaiterConfig) *Waiter {
+	if cfg.Observer == nil {
+		cfg.Observer = eventstore.NopObserver{}
+	}
+	return &Waiter{db: db, observer: cfg.Observer}
+}
+
+// WaitFor returns nil as soon as everything that token stands for has been applied by each of in. The zero token is
+// met at once. It returns at once with an error when waiting is in vain: a [*StoppedError] for a projection that is
+// stopped or paused before the token, a [*eventstore.HistoryError] for a token of another history or beyond the log, a
+// [*NotInstalledError] for an unknown projection, [ErrInsideHandler] for a handler that waits for itself. When ctx ends
+// first the error is a [*StaleError].
+func (w *Waiter) WaitFor(ctx context.Context, token eventstore.Token, in ...Named) error {
+	if token.IsZero() || len(in) == 0 {
+		return nil
+	}
+	began := time.Now()
+	names := make([]string, len(in))
+	for i, n := range in {
+		names[i] = n.ConsumerRef().Name
+	}
+	err := w.waitFor(ctx, token, in)
+	w.observer.ObserveWait(eventstore.WaitObservation{Consumers: names, Duration: time.Since(began), Err: err})
+	return err
+}
+
+const (
+	// firstPoll is below the time in which an idle projection can have seen a command.
+	firstPoll = 200 * time.Microsecond
+	lastPoll  = 50 * time.Millisecond
+)
+
+func (w *Waiter) waitFor(ctx context.Context, token eventstore.Token, in []Named) error {
+	q := newQuestion(token)
+	for _, n := range in {
+		ref := n.ConsumerRef()
+		if consumer.Inside(ctx, ref) {
+			return fmt.Errorf("%w (%q version %d)", ErrInsideHandler, ref.Name, ref.Version)
+		}
+		if err := q.add(ref); err != nil {
+			return err
+		}
+	}
+	timer := time.NewTimer(firstPoll)
+	defer timer.Stop()
+	for delay, polls := firstPoll, 0; ; polls++ {
+		behind, err := q.ask(ctx, w.db)
+		if err != nil {
+			if ctx.Err() != nil {
+				return q.stale(behind, ctx.Err())
+			}
+			return err
+		}
+		if behind == nil {
+			return nil
+		}
+		if polls == 1 { // the common case is over: is there anything to wait for?
+			if err := q.checkHead(ctx, w.db); err != nil && ctx.Err() == nil {
+				return err
+			}
+		}
+		timer.Reset(delay)
+		select {
+		case <-ctx.Done():
+			return q.stale(behind, ctx.Err())
+		case <-timer.C:
+		}
+		delay = min(delay*3/2, lastPoll)
+	}
+}
+
+// question is a token and who is asked about it.
+type question struct {
+	token      eventstore.Token
+	store      string
+	partitions []int32
+	positions  []int64
+	want       int64
+	names      []string
+	versions   []int32
+}
+
+func newQuestion(token eventstore.Token) *question {
+	q := &question{token: token}
+	for _, m := range token.Marks() {
+		q.partitions = append(q.partitions, int32(m.Partition))
+		q.positions = append(q.positions, m.Position.Ordinal())
+	}
+	q.want = slices.Max(q.positions)
+	return q
+}
+
+func (q *question) add(ref consumer.Ref) error {
+	if q.store != "" && q.store != ref.Store {
+		return &eventstore.InvalidError{
+			Field: "projections", Value: ref.Name, Reason: "belongs to another store than the one before it",
+			Remedy: "wait for the projections of one store at a time",
+		}
+	}
+	q.store = ref.Store
+	q.names, q.versions = append(q.names, ref.Name), append(q.versions, int32(ref.Version))
+	return nil
+}
+
+// behindBy is a projection that has not reached the token.
+type behindBy struct {
+	name    string
+	version int
+	have    int64
+}
+
+// ask returns the projection that is farthest behind, or nil when all have arrived.
+func (q *question) ask(ctx context.Context, db Querier) (*behindBy, error) {
+	rows, err := db.Query(ctx, inStore(askSQL, q.store), q.names, q.versions, q.partitions, q.positions)
+	if err != nil {
+		return nil, fmt.Errorf("projection: wait: %w", err)
+	}
+	defer rows.Close()
+	var farthest *behindBy
+	for rows.Next() {
+		var (
+			epoch, name, kind, state, reason string
+			version                          int
+			since                            time.Time
+			reached                          bool
+			have                             int64
+		)
+		if err := rows.Scan(&epoch, &name, &version, &kind, &state, &reason, &since, &reached, &have); err != nil {
+			return nil, fmt.Errorf("projection: wait: %w", err)
+		}
+		switch {
+		case epoch != q.token.Epoch().String():
+			return nil, &eventstore.HistoryError{
+				Reason: fmt.Sprintf("the token is of epoch %s, the store of %s", q.token.Epoch(), epoch),
+				Remedy: "drop the token and read again what it stood for",
+			}
+		case kind == "":
+			return nil, &NotInstalledError{name, version, missingRow}
+		case reached || kind == kindInline:
+		case state != "running":
+			return nil, &StoppedError{Projection: name, Version: version, State: state, Reason: reason, Since: since}
+		case farthest == nil || have < farthest.have:
+			farthest = &behindBy{name, version, have}
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("projection: wait: %w", err)
+	}
+	return farthest, nil
+}
+
+// checkHead asks whether the log reaches as far as the token. The query is planned with its value, so that it touches
+// the newest ranges only.
+func (q *question) checkHead(ctx context.Context, db Querier) error {
+	rows, err := db.Query(ctx, inStore(headSQL, q.store), pgx.QueryExecModeExec, q.want)
+	if err != nil {
+		return fmt.Errorf("projection: wait: %w", err)
+	}
+	exists, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[bool])
+	if err != nil {
+		return fmt.Errorf("projection: wait: %w", err)
+	}
+	if !exists {
+		return &eventstore.HistoryError{
+			Reason: fmt.Sprintf("the token asks for position %d, which is beyond the log", q.want),
+			Remedy: "the log has lost commits, or this is not the primary: look before going on, then drop the token",
+		}
+	}
+	return nil
+}
+
+func (q *question) stale(b *behindBy, cause error) error {
+	if b == nil {
+		b = &behindBy{name: q.names[0], version: int(q.versions[0])}
+	}
+	return &StaleError{
+		Projection: b.name, Version: b.version, Want: eventstore.PositionAt(q.want), Have: eventstore.PositionAt(b.have),
+		Behind: max(q.want-b.have, 0), Err: cause,
+	}
+}
+
+const askSQL = `
+SELECT (SELECT epoch::text FROM {schema}.store), r.consumer, r.version, coalesce(c.kind, ''), coalesce(c.state, ''), coalesce(c.reason, ''),
+       coalesce(c.since, 'epoch'), coalesce(a.reached, false), coalesce(a.have, 0)
+  FROM unnest($1::text[], $2::int[]) AS r(consumer, version)
+  LEFT JOIN LATERAL (SELECT * FROM {schema}.consumers c WHERE c.consumer = r.consumer AND c.version = r.version LIMIT 1) c ON true
+  LEFT JOIN LATERAL (
+    SELECT bool_and(greatest(s.floor, k.applied, 0) >= m.position) AS reached, min(greatest(s.floor, k.applied, 0)) AS have
+      FROM unnest($3::int[], $4::bigint[]) AS m(partition, position)
+      LEFT JOIN {schema}.segments s ON s.consumer = r.consumer AND s.version = r.version
+           AND m.partition BETWEEN s.first_partition AND s.last_partition
+      LEFT JOIN {schema}.checkpoints k ON k.consumer = r.consumer AND k.version = r.version AND k.topic = '' AND k.partition = m.partition) a ON true`
+
+const headSQL = `SELECT EXISTS (SELECT 1 FROM {schema}.events WHERE position >= $1)`
