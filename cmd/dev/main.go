@@ -5,6 +5,7 @@
 //	go run ./cmd/dev test [-- ARGS]    all tests, ARGS go to go test
 //	go run ./cmd/dev stop              stop the server that run keeps
 //	go run ./cmd/dev lint              gofmt, vet, staticcheck, tidy check
+//	go run ./cmd/dev fuzz              every fuzz target for a while
 //	go run ./cmd/dev figures [GROUP]   measure, and compare with the bounds
 //
 // run and test look for a PostgreSQL server and print which one they took; see
@@ -53,7 +54,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(out)
 	root.SetErr(errOut)
-	root.AddCommand(d.runCommand(), d.testCommand(), d.stopCommand(), d.lintCommand(), d.figuresCommand())
+	root.AddCommand(d.runCommand(), d.testCommand(), d.stopCommand(), d.lintCommand(), d.fuzzCommand(), d.figuresCommand())
 
 	err := root.ExecuteContext(ctx)
 	var exit *exitError
