@@ -44,8 +44,9 @@ type Codec interface {
 //
 // An embedded pointer is stored under a name: `msgpack:",noinline"` or `json:"name"`.
 //
-// JSON drops surplus elements of a stored array that is longer than a Go array, and matches field names without regard
-// to case when no exact one exists; both come with encoding/json.
+// Three things differ in JSON because encoding/json does so, all of them only after a type was changed: surplus elements
+// of a stored array longer than the Go array are dropped, a stored integer beyond 2^53 is rounded in a float field, and
+// a field name is matched without regard to case when no exact one exists.
 var (
 	// Msgpack is the default codec, content type application/msgpack.
 	Msgpack Codec = &msgpackCodec{planner{dialect: dialectMsgpack}}
