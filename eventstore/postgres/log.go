@@ -123,7 +123,7 @@ func (s *Store) readPage(ctx context.Context, after int64, f eventstore.Filter, 
 	var got headReading
 	s.queueHead(p, known, &got)
 	var page eventstore.Page
-	s.queuePage(p, after, after+window, f, limit, &page)
+	s.queuePage(p, after, after+window, f, limit, 0, &page)
 	if err := p.run(ctx, s.pool); err != nil {
 		return eventstore.Page{}, fmt.Errorf("postgres: read the log: %w", err)
 	}
@@ -150,16 +150,16 @@ func (s *Store) pageUpTo(ctx context.Context, after, upTo int64, f eventstore.Fi
 		p.add(s.sql.guard, nil)
 	}
 	p.add(`SELECT set_config('daybook.safe', $1, true)`, nil, fmt.Sprint(upTo))
-	s.queuePage(p, after, upTo, f, limit, &page)
+	s.queuePage(p, after, upTo, f, limit, int(min(int64(limit), upTo-after)), &page) // catching up: full pages are likely
 	if err := p.run(ctx, s.pool); err != nil {
 		return eventstore.Page{}, fmt.Errorf("postgres: read the log: %w", err)
 	}
 	return finishPage(page, upTo, limit), nil
 }
 
-func (s *Store) queuePage(p *pipeline, after, upTo int64, f eventstore.Filter, limit int, page *eventstore.Page) {
+func (s *Store) queuePage(p *pipeline, after, upTo int64, f eventstore.Filter, limit, sizeHint int, page *eventstore.Page) {
 	collect := func(rows pgx.Rows) (err error) {
-		page.Events, err = collectEvents(rows, 0)
+		page.Events, err = collectEvents(rows, sizeHint)
 		return err
 	}
 	if len(f.Categories) == 0 && len(f.Types) == 0 {

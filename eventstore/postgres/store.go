@@ -173,9 +173,9 @@ func (s *Store) Partitions() int { return s.partitions }
 // statements are the store's statements with the schema written in.
 type statements struct {
 	appendExisting, appendNew, lockOne, lockAll, appendMany, guard, unguard string
-	readStream, floorPosition, appended                                     string
+	readStream, floorPosition, appended, streamHead                         string
 	safeHead, page, pageFiltered, lastDrawn                                 string
-	blocker, ensureRanges, rangesTop, notify                                string
+	blocker, ensureRanges, rangesTop, notify, consumers, check              string
 	snapshotLoad, snapshotEvents, snapshotSave, snapshotDelete              string
 }
 
@@ -184,9 +184,10 @@ func newStatements(schema string) statements {
 	return statements{
 		appendExisting: x(appendExistingSQL), appendNew: x(appendNewSQL), lockOne: x(lockOneSQL), lockAll: x(lockAllSQL),
 		appendMany: x(appendManySQL), guard: x(guardSQL), unguard: x(unguardSQL),
-		readStream: x(readStreamSQL), floorPosition: x(floorPositionSQL), appended: x(appendedSQL),
+		readStream: x(readStreamSQL), floorPosition: x(floorPositionSQL), appended: x(appendedSQL), streamHead: x(streamHeadSQL),
 		safeHead: x(safeHeadSQL), page: x(pageSQL), pageFiltered: x(pageFilteredSQL), lastDrawn: x(lastDrawnSQL),
 		blocker: x(blockerSQL), ensureRanges: x(ensureRangesSQL), rangesTop: x(rangesTopSQL), notify: x(notifySQL),
+		consumers: x(consumersSQL), check: x(checkSQL),
 		snapshotLoad: x(snapshotLoadSQL), snapshotEvents: x(snapshotEventsSQL),
 		snapshotSave: x(snapshotSaveSQL), snapshotDelete: x(snapshotDeleteSQL),
 	}

@@ -1,0 +1,89 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/daybook-go/daybook/eventstore"
+)
+
+// Status is what an operator wants to know first.
+type Status struct {
+	Schema        string
+	SchemaVersion int
+	Epoch         EpochInfo
+	// SafeHead is how far readers can read, Highest the highest position committed.
+	SafeHead, Highest eventstore.Position
+	// Blocker is who holds the head back, if anybody does.
+	Blocker   *Blocker
+	Consumers []ConsumerStatus
+}
+
+// ConsumerStatus is the state of one segment of one consumer.
+type ConsumerStatus struct {
+	Consumer, Kind string
+	Version        int
+	Segment        int
+	// State is running, paused or stopped; Reason says why.
+	State, Reason string
+	Since         time.Time
+	// Owner is who works on it now; empty when nobody does.
+	Owner string
+	// Applied is the position at or below which everything has taken effect.
+	Applied eventstore.Position
+	// Positions is the distance to the safe head, an upper bound of the number of events behind.
+	Positions int64
+	// Oldest is when the first event not applied yet was recorded; zero when there is none.
+	Oldest time.Time
+}
+
+// Status reads the state of the store and of everything that consumes it. Its statements are bounded by the number of
+// consumers, not of events.
+func (s *Store) Status(ctx context.Context) (Status, error) {
+	st := Status{Schema: s.cfg.Schema, SchemaVersion: latestVersion()}
+	var err error
+	if st.Epoch, err = readEpoch(ctx, s.pool, s.cfg.Schema); err != nil {
+		return st, err
+	}
+	if st.SafeHead, err = s.SafeHead(ctx); err != nil {
+		return st, err
+	}
+	st.Highest = eventstore.PositionAt(s.head.highest.Load())
+	blocker, held, err := s.Blocker(ctx)
+	if err != nil {
+		return st, err
+	}
+	if held {
+		st.Blocker = &blocker
+	}
+	rows, err := s.pool.Query(ctx, s.sql.consumers, st.SafeHead.Ordinal())
+	if err != nil {
+		return st, fmt.Errorf("postgres: read consumers: %w", err)
+	}
+	st.Consumers, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (ConsumerStatus, error) {
+		var c ConsumerStatus
+		var applied int64
+		var oldest *time.Time
+		err := row.Scan(&c.Consumer, &c.Version, &c.Kind, &c.Segment, &c.State, &c.Reason, &c.Since, &c.Owner, &applied, &oldest)
+		c.Applied, c.Positions = eventstore.PositionAt(applied), max(st.SafeHead.Ordinal()-applied, 0)
+		if oldest != nil {
+			c.Oldest = oldest.UTC()
+		}
+		return c, err
+	})
+	if err != nil {
+		return st, fmt.Errorf("postgres: read consumers: %w", err)
+	}
+	return st, nil
+}
+
+const consumersSQL = `
+SELECT c.consumer, c.version, c.kind, g.segment, c.state, c.reason, c.since,
+       CASE WHEN g.expires_at > clock_timestamp() THEN g.owner ELSE '' END, g.floor,
+       CASE WHEN g.floor < $1::bigint THEN
+         (SELECT e.recorded_at FROM {schema}.events e WHERE e.position > g.floor AND e.position <= $1::bigint ORDER BY e.position LIMIT 1) END
+  FROM {schema}.consumers c JOIN {schema}.segments g USING (consumer, version)
+ ORDER BY c.consumer, c.version, g.segment`
