@@ -35,7 +35,7 @@ func (s *Store) append(ctx context.Context, writes []eventstore.Write) (eventsto
 	}
 	for attempt := 1; ; attempt++ {
 		err = s.appendOwn(ctx, p)
-		if !errors.Is(err, eventstore.ErrBusy) || attempt > busyRetries {
+		if !errors.Is(err, eventstore.ErrBusy) || errors.Is(err, errUnexplained) || attempt > busyRetries {
 			break
 		}
 		if err := pause(ctx, attempt); err != nil {

@@ -2,7 +2,7 @@ package postgres
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -239,10 +239,14 @@ func (p *plan) verdict() error {
 		}
 	}
 	if !accepted {
-		return errors.New("postgres: append refused for a reason that the statement did not name")
+		return errUnexplained
 	}
 	return nil
 }
+
+// errUnexplained: the statement refused the append, but its snapshot is from before the wait for another creation of the
+// same stream and shows nothing that speaks against it.
+var errUnexplained = fmt.Errorf("%w: the stream was created at the same moment", eventstore.ErrBusy)
 
 func (p *plan) result(epoch uuid.UUID) eventstore.AppendResult {
 	r := eventstore.AppendResult{Versions: make(map[eventstore.StreamID]eventstore.Version, len(p.outcomes)), RecordedAt: p.recorded}

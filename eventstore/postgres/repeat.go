@@ -6,12 +6,20 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/daybook-go/daybook/eventstore"
 )
 
 // explain looks behind a conflict: when the events of the append are stored already, by their ids, the call is a
 // repeat and gets the first result. Only appends with the caller's own ids and exact claims can be repeats.
 func (s *Store) explain(ctx context.Context, q eventQuerier, p *plan, cause error) (eventstore.AppendResult, error) {
+	if errors.Is(cause, errUnexplained) {
+		if err := p.lookAgain(ctx, q); err != nil {
+			return eventstore.AppendResult{}, err
+		}
+		cause = p.verdict()
+	}
 	if !errors.Is(cause, eventstore.ErrConflict) || !p.ownIDs {
 		return eventstore.AppendResult{}, cause
 	}
@@ -47,6 +55,20 @@ func (s *Store) explain(ctx context.Context, q eventQuerier, p *plan, cause erro
 	result.Repeated = true
 	return result, nil
 }
+
+// lookAgain reads the heads in a statement of its own, which sees what the refused one waited for.
+func (p *plan) lookAgain(ctx context.Context, q eventQuerier) error {
+	for i := range p.outcomes {
+		o := &p.outcomes[i]
+		err := q.QueryRow(ctx, p.sql.streamHead, o.stream.String()).Scan(&o.actual, &o.closed)
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			return fmt.Errorf("postgres: append: read head of stream %q: %w", o.stream, err)
+		}
+	}
+	return nil
+}
+
+const streamHeadSQL = `SELECT version, closed FROM {schema}.streams WHERE stream_id = $1`
 
 // sameContent compares what the caller decides. Metadata of the context (a trace, for example) may differ in a repeat.
 func sameContent(a, b eventstore.EventData) bool {

@@ -1,0 +1,60 @@
+package postgres
+
+import (
+	"context"
+	"reflect"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/daybook-go/daybook/eventstore"
+)
+
+// Statements returns every statement of a store by the name of its field, so that a statement added later cannot be
+// forgotten by a test that walks over all of them.
+func Statements(schema string) map[string]string {
+	sql := newStatements(schema)
+	v := reflect.ValueOf(sql)
+	all := make(map[string]string, v.NumField())
+	for i := range v.NumField() {
+		all[v.Type().Field(i).Name] = v.Field(i).String()
+	}
+	return all
+}
+
+// Expand writes the schema into SQL as the package does.
+func Expand(sql, schema string) string { return expand(sql, schema) }
+
+// Latest is the number of the last migration.
+func Latest() int { return latestVersion() }
+
+// Pool is the store's own pool.
+func (s *Store) Pool() *pgxpool.Pool { return s.pool }
+
+// Listening reports whether notifications are being listened for.
+func (s *Store) Listening() bool { return s.listening.Load() }
+
+// HeadSteps reads the head on a transaction of the caller's and calls between before the page is read, as two
+// statements of one pipeline would with something happening between them.
+func (s *Store) HeadSteps(ctx context.Context, tx pgx.Tx, after int64, between func()) (safe int64, events []eventstore.RecordedEvent, err error) {
+	known := s.head.highest.Load()
+	var got headReading
+	p := newPipeline()
+	s.queueHead(p, known, &got)
+	if err := p.runOn(ctx, tx.Conn()); err != nil {
+		return 0, nil, err
+	}
+	if between != nil {
+		between()
+	}
+	var page eventstore.Page
+	p = newPipeline()
+	s.queuePage(p, after, after+window, eventstore.Filter{}, logPage, 0, &page)
+	if err := p.runOn(ctx, tx.Conn()); err != nil {
+		return 0, nil, err
+	}
+	if got.safe != nil {
+		safe = *got.safe
+	}
+	return safe, page.Events, nil
+}
