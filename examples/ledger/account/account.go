@@ -1,0 +1,135 @@
+package account
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/govalues/decimal"
+
+	"github.com/daybook-go/daybook/aggregate"
+	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/examples/ledger/journal"
+)
+
+// The rules of an account. The texts begin with the rule's name.
+var (
+	ErrNotOpen       = errors.New("rule account-open: the account is not open")
+	ErrBelowZero     = errors.New("rule never-below-zero: the account never goes below zero")
+	ErrTooManyDigits = fmt.Errorf("rule exact-sums: the account's amounts no longer fit %d digits", decimal.MaxPrec)
+	ErrOtherTerms    = errors.New("rule open-once: the account is open already, on other terms")
+)
+
+// Event is what can happen to an account.
+//
+//sumtype:decl
+type Event interface{ accountEvent() }
+
+// Opened: the account takes postings from now on.
+type Opened struct {
+	NeverBelowZero bool
+}
+
+// Posted: an entry moved an amount into the account, or out of it when the amount is negative.
+type Posted struct {
+	// Entry is the key of the entry, Date and Description are the entry's own.
+	Entry       string
+	Date        journal.Date
+	Description string
+	Amount      decimal.Decimal
+	Commodity   string
+}
+
+func (Opened) accountEvent() {}
+func (Posted) accountEvent() {}
+
+// Type is the kind of aggregate; an account's id is its full name, such as "assets:cash".
+var Type = aggregate.Define("account", Account.Evolve, Events)
+
+// Events are the events of an account and the names under which they are stored.
+var Events = eventstore.NewCatalog(
+	eventstore.TypeOf[Opened]("account.opened"),
+	eventstore.TypeOf[Posted]("account.posted"))
+
+// Account is the state that decisions are made on.
+type Account struct {
+	Open           bool
+	NeverBelowZero bool
+	// Holdings are by commodity.
+	Holdings map[string]Holding
+}
+
+// Holding is what an account has of one commodity.
+type Holding struct {
+	// Balance is the sum of all amounts.
+	Balance decimal.Decimal
+	// Turnover is the sum of all amounts without their signs. It bounds every sum that can be made of them.
+	Turnover decimal.Decimal
+}
+
+// Evolve folds an event into the state.
+func (a Account) Evolve(e Event) Account {
+	switch e := e.(type) {
+	case Opened:
+		a.Open, a.NeverBelowZero = true, e.NeverBelowZero
+	case Posted:
+		if a.Holdings == nil {
+			a.Holdings = make(map[string]Holding)
+		}
+		// What was stored was decided by Post, which has made this sum.
+		a.Holdings[e.Commodity], _ = a.Holdings[e.Commodity].plus(e.Amount)
+	}
+	return a
+}
+
+// Open asks for an account that takes postings.
+type Open struct {
+	// NeverBelowZero: no commodity may ever have a negative balance.
+	NeverBelowZero bool
+}
+
+// Decide opens the account. Asking again for the same is a success without an event.
+func (c Open) Decide(a Account) ([]Event, error) {
+	switch {
+	case !a.Open:
+		return []Event{Opened(c)}, nil
+	case a.NeverBelowZero != c.NeverBelowZero:
+		return nil, fmt.Errorf("%w: leave it as it is, or use another account", ErrOtherTerms)
+	}
+	return nil, nil
+}
+
+// Post asks to move an amount as part of an entry.
+type Post struct {
+	Entry       string
+	Date        journal.Date
+	Description string
+	Amount      decimal.Decimal
+	Commodity   string
+}
+
+// Decide posts the amount if the rules of the account allow it.
+func (c Post) Decide(a Account) ([]Event, error) {
+	if !a.Open {
+		return nil, fmt.Errorf("%w: open it first", ErrNotOpen)
+	}
+	before := a.Holdings[c.Commodity]
+	after, err := before.plus(c.Amount)
+	if err != nil {
+		return nil, fmt.Errorf("%w: go on with a new account", ErrTooManyDigits)
+	}
+	if a.NeverBelowZero && after.Balance.IsNeg() {
+		return nil, fmt.Errorf("%w: a posting of %s to a balance of %s %s would leave %s: correct the amount, or post what comes in first",
+			ErrBelowZero, c.Amount, before.Balance, c.Commodity, after.Balance)
+	}
+	return []Event{Posted(c)}, nil
+}
+
+// plus is the holding after an amount, or an error where a sum would have to be rounded.
+func (h Holding) plus(amount decimal.Decimal) (Holding, error) {
+	turnover, err := h.Turnover.AddExact(amount.Abs(), max(h.Turnover.Scale(), amount.Scale()))
+	if err != nil {
+		return h, err
+	}
+	balance, err := journal.Add(h.Balance, amount)
+	return Holding{Balance: balance, Turnover: turnover}, err
+}

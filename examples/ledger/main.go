@@ -1,0 +1,74 @@
+// Ledger keeps double-entry accounts in an event store. It imports what "hledger print -O csv" prints, one entry after
+// the other, while read models follow the log beside it.
+//
+//	go run ./examples/ledger import examples/ledger/testdata/journal.csv
+//	go run ./examples/ledger balances --before 2025-03-01
+//	go run ./examples/ledger history assets:cash
+//
+// It is made of small packages, each to be read by itself:
+//
+//	journal    reads the file, knows the rules of an entry and gives it its key
+//	account    the aggregate of an account: what may be posted to it
+//	entry      the aggregate of an entry: that it is recorded once and reversed once
+//	book       the commands over several aggregates: an entry with all its postings, or nothing
+//	reports    the read models: balances, movements per day, entries
+//
+// This package is the command line around them.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/daybook-go/daybook/eventstore/postgres"
+	"github.com/daybook-go/daybook/projection"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	p := program{out: os.Stdout, notes: os.Stderr, now: time.Now}
+	code := p.run(ctx, os.Args[1:])
+	stop()
+	os.Exit(code)
+}
+
+// program is one call of the command line.
+type program struct {
+	out   io.Writer // results
+	notes io.Writer // progress, notes and errors
+	now   func() time.Time
+
+	store       postgres.Config
+	projections projection.Config
+}
+
+// run returns the exit code: 0, or 1 with the error in the notes.
+func (p *program) run(ctx context.Context, args []string) int {
+	root := &cobra.Command{
+		Use:   "ledger",
+		Short: "Double-entry accounts in an event store",
+		Long: `Double-entry accounts in an event store.
+
+State lives in the PostgreSQL database that DAYBOOK_DATABASE_URL names, else in
+that of a server which is started for you and kept.`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.AddCommand(p.importCommand(), p.balancesCommand(), p.reverseCommand(), p.historyCommand(), p.openCommand())
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetArgs(args)
+	root.SetOut(p.out)
+	root.SetErr(p.notes)
+	if err := root.ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(p.notes, "ledger:", err)
+		return 1
+	}
+	return 0
+}
