@@ -27,14 +27,11 @@ func testReadAll(t *testing.T, open Open) {
 	t.Run("filters and places", func(t *testing.T) {
 		categories := [][]string{nil, {}, {"ant"}, {"bee"}, {"ant", "bee"}, {"bee", "ant", "ant"}, {"an"}, {"ANT"}, {""}, {"cat"}}
 		types := [][]string{nil, {}, {"x"}, {"y", "z"}, {"xy"}, {"X"}, {""}, {"none"}}
-		places := []eventstore.Position{{}}
-		for _, e := range all {
-			places = append(places, e.Position)
-		}
+		places := []eventstore.Position{{}, all[3].Position, all[len(all)-1].Position} // the second is inside an append
 		for _, c := range categories {
 			for _, ty := range types {
 				for _, after := range places {
-					for _, limit := range []int{0, 1, 2, 100} {
+					for _, limit := range []int{0, 1, 3} {
 						f := eventstore.Filter{Categories: c, Types: ty, Limit: limit}
 						want := payloads(filtered(all, after, f))
 						if got := payloads(readAll(t, store, after, f)); !slices.Equal(got, want) {
