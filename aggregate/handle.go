@@ -51,7 +51,7 @@ func (r *Repository[S, E]) Handle(ctx context.Context, id string, decide func(S)
 		result.State = m.state
 		return result, nil
 	}
-	if m.work.failed == nil && len(m.pending) == 0 {
+	if m != nil && m.work.failed == nil && len(m.pending) == 0 {
 		// Refused by the domain: what it was decided on is known and can be shown.
 		result.State, result.Version = m.state, m.base.version
 	}

@@ -83,6 +83,12 @@ func TestLoadRefusesAHistoryWithAHole(t *testing.T) {
 	}
 }
 
+// odd is a store that cannot be compared.
+type odd struct {
+	*stub
+	_ []int
+}
+
 type foreign struct{ N int }
 
 type pointed struct{ N int }
@@ -110,6 +116,7 @@ func TestDefineRefusesMistakes(t *testing.T) {
 		}, []string{"shelf.pointed", "pointer receiver"}},
 		{"one struct", func() { aggregate.Define("count", single, shelfCatalog) }, []string{"shelf.reserved", "aggregate_test.foreign"}},
 		{"no type", func() { aggregate.NewRepository[shelf, event](newStub(), nil) }, []string{"typ is nil"}},
+		{"odd store", func() { aggregate.NewRepository(odd{}, shelfType) }, []string{"aggregate_test.odd cannot be compared", "pointer"}},
 		{"no store", func() { aggregate.NewRepository(nil, shelfType) }, []string{"store is nil", `"shelf"`}},
 	} {
 		text := panicOf(test.define)

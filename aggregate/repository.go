@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"reflect"
 	"strconv"
 
 	"github.com/daybook-go/daybook/eventstore"
@@ -42,7 +43,7 @@ func WithSnapshots(s snapshot.Store, policy snapshot.Policy) Option {
 
 // NewRepository returns a repository for aggregates of type typ in store.
 //
-// It panics when store or typ is nil, and when snapshots are asked for but the policy's codec cannot store every part
+// It panics when store or typ is nil, when store is a value that cannot be compared with ==, and when snapshots are asked for but the policy's codec cannot store every part
 // of the state, which would come back incomplete. The text names the field and the remedy.
 func NewRepository[S, E any](store Store, typ *Type[S, E], opts ...Option) *Repository[S, E] {
 	switch {
@@ -50,6 +51,8 @@ func NewRepository[S, E any](store Store, typ *Type[S, E], opts ...Option) *Repo
 		panic("aggregate: new repository: typ is nil: pass the value that aggregate.Define made")
 	case store == nil:
 		panic(fmt.Sprintf("aggregate: new repository %q: store is nil: pass an event store", typ.category))
+	case !reflect.TypeOf(store).Comparable(): // a Work could not tell whether it is its own
+		panic(fmt.Sprintf("aggregate: new repository %q: a store of type %T cannot be compared: pass a pointer to it", typ.category, store))
 	}
 	var config repositoryConfig
 	for _, opt := range opts {

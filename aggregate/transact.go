@@ -181,8 +181,7 @@ func (w *Work) explain(err error) error {
 	return classify(w.operation, err)
 }
 
-// same reports whether two values are one store. Engines are pointers; a value that cannot be compared is never the
-// same as another.
+// same reports whether two values are one store. What a repository has can be compared; what Transact was given may not.
 func same(a, b any) bool {
 	t := reflect.TypeOf(a)
 	return t == reflect.TypeOf(b) && (t == nil || t.Comparable()) && a == b
