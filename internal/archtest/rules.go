@@ -15,7 +15,8 @@ var (
 	watermill = []string{"github.com/ThreeDotsLabs/watermill"}
 	// patience and concurrency: small, and without a world of their own.
 	small = []string{"golang.org/x/sync", "github.com/cenkalti/backoff/v5"}
-	diffs = []string{"github.com/google/go-cmp"}
+	// for packages whose name ends in test.
+	testTools = []string{"github.com/google/go-cmp", "pgregory.net/rapid", "go.uber.org/goleak"}
 	// telemetry is the API only; exporters live in nested modules.
 	telemetry = []string{"go.opentelemetry.io/otel"}
 )
@@ -54,13 +55,13 @@ var rules = []rule{
 	{pkg: "outbox", may: []string{"eventstore", "internal/consumer"}, foreign: [][]string{ids, pgx, small, watermill}},
 
 	// What tests import: the package it is for, the core, testing.
-	{pkg: "eventstore/eventstoretest", may: []string{"eventstore", "internal/testscale"}, foreign: [][]string{ids, diffs, small}},
+	{pkg: "eventstore/eventstoretest", may: []string{"eventstore", "internal/testscale"}, foreign: [][]string{ids, testTools, small}},
 	{pkg: "eventstore/postgres/postgrestest", may: []string{"eventstore/postgres", "internal/pgserver"}, foreign: [][]string{pgx, {testcontainers}}},
-	{pkg: "snapshot/snapshottest", may: []string{"snapshot", "eventstore"}, foreign: [][]string{ids, diffs}},
-	{pkg: "aggregate/aggregatetest", may: []string{"aggregate", "eventstore", "snapshot"}, foreign: [][]string{ids, diffs}},
-	{pkg: "projection/projectiontest", may: []string{"projection", "eventstore"}, foreign: [][]string{ids, pgx, diffs}},
-	{pkg: "saga/sagatest", may: []string{"saga", "eventstore"}, foreign: [][]string{ids, diffs}},
-	{pkg: "outbox/outboxtest", may: []string{"outbox", "eventstore"}, foreign: [][]string{ids, diffs, watermill}},
+	{pkg: "snapshot/snapshottest", may: []string{"snapshot", "eventstore"}, foreign: [][]string{ids, testTools}},
+	{pkg: "aggregate/aggregatetest", may: []string{"aggregate", "eventstore", "snapshot"}, foreign: [][]string{ids, testTools}},
+	{pkg: "projection/projectiontest", may: []string{"projection", "eventstore"}, foreign: [][]string{ids, pgx, testTools}},
+	{pkg: "saga/sagatest", may: []string{"saga", "eventstore"}, foreign: [][]string{ids, testTools}},
+	{pkg: "outbox/outboxtest", may: []string{"outbox", "eventstore"}, foreign: [][]string{ids, testTools, watermill}},
 
 	// Plumbing and programs.
 	{pkg: "internal/pgserver", foreign: [][]string{pgx}},

@@ -64,6 +64,10 @@ func start(ctx context.Context, opts Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	return startAs(ctx, as, opts)
+}
+
+func startAs(ctx context.Context, as account, opts Options) (_ *Server, err error) {
 	if opts.Binaries.Dir == "" {
 		all, err := FindBinaries(ctx)
 		if err != nil {
