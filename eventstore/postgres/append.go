@@ -71,13 +71,17 @@ func (s *Store) appendOwn(ctx context.Context, p *plan) error {
 		return p.verdict()
 	}
 	var refused error
-	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+	begun := false
+	err = pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		begun = true
 		refused = s.runIn(ctx, tx, p)
 		return refused
 	})
 	switch {
 	case refused != nil: // a conflict, the error of a hook, or a statement that failed: rolled back in any case
 		return refused
+	case !begun || errors.Is(err, pgx.ErrTxCommitRollback): // nothing is in doubt
+		return wrapAppend(err)
 	case err != nil:
 		return appendError(err)
 	}

@@ -32,6 +32,7 @@ type EpochInfo struct {
 	// MadeFor and Found name the cluster and database that the epoch was made for, and those of the connection.
 	MadeFor, Found string
 	standby        bool
+	isolation      string // that transactions on this connection have by default
 }
 
 // Settled reports whether the database is the one that the epoch was made for.
@@ -61,7 +62,7 @@ func readEpoch(ctx context.Context, q querier, schema string) (EpochInfo, error)
 	var epoch pgtype.UUID
 	var madeSystem, system int64
 	var madeDatabase, database uint32
-	err := q.QueryRow(ctx, expand(readEpochSQL, schema)).Scan(&epoch, &i.CreatedAt, &i.Partitions, &madeSystem, &madeDatabase, &system, &database, &i.standby)
+	err := q.QueryRow(ctx, expand(readEpochSQL, schema)).Scan(&epoch, &i.CreatedAt, &i.Partitions, &madeSystem, &madeDatabase, &system, &database, &i.standby, &i.isolation)
 	if err != nil {
 		return i, fmt.Errorf("postgres: read epoch: %w", err)
 	}
@@ -96,7 +97,8 @@ func SetEpoch(ctx context.Context, pool *pgxpool.Pool, schema string, action Epo
 
 const (
 	readEpochSQL = `
-SELECT s.epoch, s.created_at, s.partitions, s.system_identifier, s.database_oid, c.system_identifier, d.oid, pg_is_in_recovery()
+SELECT s.epoch, s.created_at, s.partitions, s.system_identifier, s.database_oid, c.system_identifier, d.oid, pg_is_in_recovery(),
+       current_setting('default_transaction_isolation')
   FROM {schema}.store s, pg_control_system() c, pg_database d WHERE d.datname = current_database()`
 
 	setEpochSQL = `

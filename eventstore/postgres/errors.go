@@ -72,5 +72,8 @@ func appendError(err error) error {
 	if unconfirmed(err) {
 		return fmt.Errorf("%w: %w", eventstore.ErrUnconfirmed, err)
 	}
-	return fmt.Errorf("postgres: append: %w", mapError(err))
+	return wrapAppend(err)
 }
+
+// wrapAppend wraps the failure of an append that certainly wrote nothing.
+func wrapAppend(err error) error { return fmt.Errorf("postgres: append: %w", mapError(err)) }

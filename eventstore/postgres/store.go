@@ -81,7 +81,6 @@ type Store struct {
 	head       head
 	wake       signal
 	ranges     ranges
-	seqscan    string // what enable_seqscan is outside the store
 	listening  atomic.Bool
 	notify     chan struct{}
 }
@@ -96,7 +95,7 @@ func New(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{cfg: cfg, sql: newStatements(cfg.Schema), seqscan: "on", notify: make(chan struct{}, 1)}
+	s := &Store{cfg: cfg, sql: newStatements(cfg.Schema), notify: make(chan struct{}, 1)}
 	own := pool.Config()
 	own.MaxConns = cfg.MaxConns
 	own.MinConns = min(own.MinConns, own.MaxConns)
@@ -115,8 +114,9 @@ func New(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Store, error) {
 }
 
 // afterConnect prepares a connection of the store's own. An empty store that was analysed makes the planner choose
-// sequential scans for cached plans, which stay when the tables grow; and an append that is acknowledged must be on
-// disk, or a crash could hand out its positions again.
+// sequential scans for cached plans, which stay when the tables grow; an append that is acknowledged must be on disk, or
+// a crash could hand out its positions again; and events read with the snapshot that the head was read with, as under
+// REPEATABLE READ, would miss those committed in between.
 func (s *Store) afterConnect(theirs func(context.Context, *pgx.Conn) error) func(context.Context, *pgx.Conn) error {
 	return func(ctx context.Context, conn *pgx.Conn) error {
 		if theirs != nil {
@@ -157,6 +157,10 @@ func (s *Store) open(ctx context.Context) error {
 	if err := info.check(); err != nil {
 		return err
 	}
+	if s.cfg.TransactionPooler && info.isolation != "read committed" {
+		return fmt.Errorf("postgres: default_transaction_isolation is %q: behind a transaction pooler the store cannot choose it; "+
+			"set it to read committed for this role or database", info.isolation)
+	}
 	s.epoch, s.partitions = info.Epoch, info.Partitions
 	return s.startHead(ctx)
 }
@@ -196,15 +200,18 @@ func newStatements(schema string) statements {
 const (
 	connectSQL = `
 SELECT pg_is_in_recovery(), pg_backend_pid()
-  FROM (SELECT set_config('enable_seqscan', 'off', false),
+  FROM (SELECT set_config('daybook.seqscan_outside', current_setting('enable_seqscan'), false),
+               set_config('enable_seqscan', 'off', false),
+               set_config('default_transaction_isolation', 'read committed', false),
                set_config('synchronous_commit',
                           CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END,
                           false)
         OFFSET 0) AS settings`
 
-	// guard makes the settings of connectSQL for one transaction that is not the store's own, and unguard undoes them.
+	// guard makes the settings of connectSQL for one transaction that runs code of others too, and unguard undoes them.
 	guardSQL = `
-SELECT set_config('daybook.seqscan', current_setting('enable_seqscan'), true), set_config('enable_seqscan', 'off', true),
+SELECT set_config('daybook.seqscan', coalesce(nullif(current_setting('daybook.seqscan_outside', true), ''), current_setting('enable_seqscan')), true),
+       set_config('enable_seqscan', 'off', true),
        set_config('synchronous_commit',
                   CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)`
 
