@@ -45,6 +45,7 @@ type Config struct {
 type Runner struct {
 	pool    *pgxpool.Pool
 	source  Source
+	inner   consumer.Config
 	defined []*definition
 	workers []*consumer.Worker
 	running atomic.Bool
@@ -79,13 +80,17 @@ func NewRunner(pool *pgxpool.Pool, source Source, cfg Config, projections ...Def
 	if err := errors.Join(faults...); err != nil {
 		return nil, err
 	}
-	r := &Runner{pool: pool, source: source, defined: defined}
+	return newRunner(pool, source, inner, defined), nil
+}
+
+func newRunner(pool *pgxpool.Pool, source Source, inner consumer.Config, defined []*definition) *Runner {
+	r := &Runner{pool: pool, source: source, inner: inner, defined: defined}
 	for _, d := range defined {
 		r.workers = append(r.workers, consumer.New(consumer.Spec{
 			Ref: d.ref, Kind: kindProjection, Filter: eventstore.Filter{Types: d.types}, Applier: d.applier,
 		}, source, inner))
 	}
-	return r, nil
+	return r
 }
 
 // Run works until ctx ends, and then returns nil within two seconds: a batch in hand may finish for one second. It

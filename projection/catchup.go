@@ -1,0 +1,77 @@
+package projection
+
+import (
+	"context"
+	"sort"
+
+	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/consumer"
+)
+
+// CatchUp applies the log up to the last event of a token and nothing beyond it, and returns. It is for programs that
+// build a read model and end, and for tests that look at one at a certain moment; services call [Runner.Run]. What has
+// been applied before stays. When another process works on a projection, CatchUp waits for that one.
+//
+// The errors are those of [Runner.Run] and [Waiter.WaitFor]. The zero token is met at once.
+func (r *Runner) CatchUp(ctx context.Context, token eventstore.Token) error {
+	if token.IsZero() {
+		return nil
+	}
+	var until eventstore.Position
+	for _, m := range token.Marks() {
+		if m.Position.After(until) {
+			until = m.Position
+		}
+	}
+	bounded := newRunner(r.pool, upTo{r.source, until}, r.inner, r.defined)
+	refs := make([]Named, len(r.defined))
+	for i, d := range r.defined {
+		refs[i] = named(d.ref)
+	}
+
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	waiting, giveUp := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- bounded.Run(running)
+		giveUp() // also when the runner could not begin: then there is nothing to wait for
+	}()
+	reached := NewWaiter(r.pool, WaiterConfig{}).WaitFor(waiting, token, refs...)
+	stop()
+	if err := <-ended; err != nil {
+		return err
+	}
+	return reached
+}
+
+type named consumer.Ref
+
+func (n named) ConsumerRef() consumer.Ref { return consumer.Ref(n) }
+
+// upTo is a source that ends at a position.
+type upTo struct {
+	Source
+	end eventstore.Position
+}
+
+func (s upTo) ReadPage(ctx context.Context, after eventstore.Position, f eventstore.Filter, limit int) (eventstore.Page, error) {
+	if !after.Before(s.end) {
+		return eventstore.Page{Through: after}, nil
+	}
+	page, err := s.Source.ReadPage(ctx, after, f, limit)
+	if page.Through.After(s.end) {
+		page.Through = s.end
+		n := sort.Search(len(page.Events), func(i int) bool { return page.Events[i].Position.After(s.end) })
+		page.Events = page.Events[:n]
+	}
+	return page, err
+}
+
+func (s upTo) Wait(ctx context.Context, after eventstore.Position) error {
+	if after.Before(s.end) {
+		return s.Source.Wait(ctx, after)
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
