@@ -1,3 +1,5 @@
+//go:build unix
+
 package pgserver_test
 
 import (

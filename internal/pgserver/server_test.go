@@ -1,3 +1,5 @@
+//go:build unix
+
 package pgserver_test
 
 import (
@@ -10,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"go.uber.org/goleak"
 
 	"github.com/daybook-go/daybook/internal/pgserver"
 )
@@ -210,4 +213,22 @@ func TestStartSweepsFoldersOfDeadOwners(t *testing.T) {
 		t.Errorf("a young folder was swept: %v", err)
 	}
 	query(t, living.URL(), `SELECT 'answers'`)
+}
+
+// Not parallel: it looks at all goroutines. Tests that hunt leaks use servers.
+func TestServerNeedsNoGoroutine(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	s := startIn(t, openFolder(t), pgserver.Options{})
+	if err := goleak.Find(before); err != nil {
+		t.Errorf("while it runs: %v", err)
+	}
+	if err := s.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := goleak.Find(before); err != nil {
+		t.Errorf("after Close: %v", err)
+	}
 }
