@@ -35,6 +35,12 @@ func (s *Store) append(ctx context.Context, writes []eventstore.Write) (eventsto
 	}
 	for attempt := 1; ; attempt++ {
 		err = s.appendOwn(ctx, p)
+		if errors.Is(err, ErrNoRange) && attempt <= busyRetries {
+			if roomErr := s.makeRoom(ctx, p.events); roomErr != nil {
+				return eventstore.AppendResult{}, errors.Join(err, roomErr)
+			}
+			continue
+		}
 		if !errors.Is(err, eventstore.ErrBusy) || errors.Is(err, errUnexplained) || attempt > busyRetries {
 			break
 		}

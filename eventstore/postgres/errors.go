@@ -16,8 +16,9 @@ var ErrStandby = errors.New("postgres: the server is a standby: connect to the p
 // ErrPooler: the connection goes through a pooler. Set [Config.TransactionPooler], or connect directly.
 var ErrPooler = errors.New("postgres: the connection goes through a pooler: set Config.TransactionPooler, or connect directly")
 
-// ErrNoRange: the log has come to a position that no range of the tables holds. Nothing was written. Call the
-// function ensure_ranges of the store's schema, and keep [Store.Run] running, which does so in time.
+// ErrNoRange: the log has come to a position that no range of the tables holds, and Append could not add one. Nothing
+// was written. Call the function ensure_ranges of the store's schema, and keep [Store.Run] running, which does so in
+// time. In a transaction of the caller's ([Store.WithTx]) it only means: run the transaction again.
 var ErrNoRange = errors.New("postgres: no range for the next position: run ensure_ranges")
 
 // SchemaError: the schema is older than this release needs (or newer than it knows). Run `daybook migrate`.

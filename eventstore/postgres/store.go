@@ -162,6 +162,9 @@ func (s *Store) open(ctx context.Context) error {
 			"set it to read committed for this role or database", info.isolation)
 	}
 	s.epoch, s.partitions = info.Epoch, info.Partitions
+	if err := s.readRanges(ctx); err != nil {
+		return err
+	}
 	return s.startHead(ctx)
 }
 

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -48,6 +49,9 @@ func (t *TxStore) append(ctx context.Context, writes []eventstore.Write) (events
 		return eventstore.AppendResult{}, err
 	}
 	if err := t.store.runIn(ctx, t.tx, p); err != nil {
+		if errors.Is(err, ErrNoRange) {
+			t.store.ensureRangesSoon()
+		}
 		return t.store.explain(ctx, t.tx, p, err)
 	}
 	return p.result(t.store.epoch), nil

@@ -141,7 +141,7 @@ CREATE FUNCTION {schema}.ensure_ranges(ahead int) RETURNS int LANGUAGE plpgsql S
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   size   bigint := (SELECT s.range_size FROM {schema}.store s);
-  target bigint := coalesce(pg_sequence_last_value('{schema}.log_position'::regclass), 0) + 1 + least(greatest(ahead, 1), 16) * size;
+  target bigint := coalesce(pg_sequence_last_value('{schema}.log_position'::regclass), 0) + 1 + least(greatest(ahead, 1), 128) * size;
   top    bigint;
   added  int := 0;
 BEGIN
