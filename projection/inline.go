@@ -91,10 +91,15 @@ func applyInline(ctx context.Context, tx pgx.Tx, defined []*definition, events [
 }
 
 func inlineError(d *definition, events []eventstore.RecordedEvent, err error) error {
+	return fmt.Errorf("projection: inline %s: %w", d, atEvent(events, err))
+}
+
+// atEvent puts the event into the text of an error that knows which one it was.
+func atEvent(events []eventstore.RecordedEvent, err error) error {
 	var at *consumer.EventError
-	if errors.As(err, &at) {
-		e := events[at.Index]
-		return fmt.Errorf("projection: inline %s: %q of stream %q version %d: %w", d, e.Type, e.Stream, e.Version, at.Err)
+	if !errors.As(err, &at) {
+		return err
 	}
-	return fmt.Errorf("projection: inline %s: %w", d, err)
+	e := events[at.Index]
+	return fmt.Errorf("%q of stream %q version %d (position %s): %w", e.Type, e.Stream, e.Version, e.Position, at.Err)
 }

@@ -60,8 +60,10 @@ func (w *Waiter) WaitFor(ctx context.Context, token eventstore.Token, in ...Name
 }
 
 const (
-	// firstPoll is below the time in which an idle projection can have seen a command.
+	// firstPoll is below the time in which an idle projection can have seen a command. A worker of this process says when
+	// it has moved, so that polling is only for what it cannot say.
 	firstPoll = 200 * time.Microsecond
+	localPoll = 5 * time.Millisecond
 	lastPoll  = 50 * time.Millisecond
 )
 
@@ -78,29 +80,39 @@ func (w *Waiter) waitFor(ctx context.Context, token eventstore.Token, in []Named
 	}
 	timer := time.NewTimer(firstPoll)
 	defer timer.Stop()
-	for delay, polls := firstPoll, 0; ; polls++ {
-		behind, err := q.ask(ctx, w.db)
-		if err != nil {
-			if ctx.Err() != nil {
-				return q.stale(behind, ctx.Err())
-			}
-			return err
-		}
-		if behind == nil {
-			return nil
-		}
-		if polls == 1 { // the common case is over: is there anything to wait for?
-			if err := q.checkHead(ctx, w.db); err != nil && ctx.Err() == nil {
+	behind := &behindBy{name: q.refs[0].Name, version: q.refs[0].Version}
+	asked := 0
+	for delay, due := firstPoll, false; ; {
+		moves, worthAsking := q.local()
+		if worthAsking || due {
+			now, err := q.ask(ctx, w.db)
+			if err != nil {
+				if ctx.Err() != nil {
+					return q.stale(behind, ctx.Err())
+				}
 				return err
 			}
+			if behind = now; behind == nil {
+				return nil
+			}
+			if asked++; asked == 2 { // the common case is over: is there anything to wait for?
+				if err := q.checkHead(ctx, w.db); err != nil && ctx.Err() == nil {
+					return err
+				}
+			}
+		}
+		if moves != nil {
+			delay = max(delay, localPoll)
 		}
 		timer.Reset(delay)
 		select {
 		case <-ctx.Done():
 			return q.stale(behind, ctx.Err())
+		case <-moves:
+			due = false
 		case <-timer.C:
+			due, delay = true, min(delay*3/2, lastPoll)
 		}
-		delay = min(delay*3/2, lastPoll)
 	}
 }
 
@@ -111,6 +123,7 @@ type question struct {
 	partitions []int32
 	positions  []int64
 	want       int64
+	refs       []consumer.Ref
 	names      []string
 	versions   []int32
 }
@@ -132,9 +145,21 @@ func (q *question) add(ref consumer.Ref) error {
 			Remedy: "wait for the projections of one store at a time",
 		}
 	}
-	q.store = ref.Store
+	q.store, q.refs = ref.Store, append(q.refs, ref)
 	q.names, q.versions = append(q.names, ref.Name), append(q.versions, int32(ref.Version))
 	return nil
+}
+
+// local asks the workers of this process: when one of them is known to be behind, the database need not be asked before
+// it moves. moves is nil when nobody of this process is behind.
+func (q *question) local() (moves <-chan struct{}, worthAsking bool) {
+	for _, ref := range q.refs {
+		applied, moved := consumer.Progress(ref)
+		if moved != nil && applied.Ordinal() < q.want {
+			return moved, false
+		}
+	}
+	return nil, true
 }
 
 // behindBy is a projection that has not reached the token.
@@ -205,9 +230,6 @@ func (q *question) checkHead(ctx context.Context, db Querier) error {
 }
 
 func (q *question) stale(b *behindBy, cause error) error {
-	if b == nil {
-		b = &behindBy{name: q.names[0], version: int(q.versions[0])}
-	}
 	return &StaleError{
 		Projection: b.name, Version: b.version, Want: eventstore.PositionAt(q.want), Have: eventstore.PositionAt(b.have),
 		Behind: max(q.want-b.have, 0), Err: cause,

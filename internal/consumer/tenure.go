@@ -65,6 +65,8 @@ func (w *Worker) tenure(ctx context.Context, db *pgxpool.Pool, l *lease, settled
 	}
 	w.become(Running, "")
 	t.note()
+	signals.enter(w.spec.Ref, l.floor)
+	defer signals.leave(w.spec.Ref)
 	err := t.loop()
 	if t.ahead != nil {
 		lose(errShutdown)
@@ -232,6 +234,7 @@ func (t *tenure) failedOnce(event eventstore.RecordedEvent, cause error) error {
 
 func (t *tenure) committed(to eventstore.Position) {
 	t.floor, t.moved = to, time.Now()
+	signals.move(t.w.spec.Ref, to)
 	t.note()
 	t.settled()
 }
