@@ -25,12 +25,12 @@ type tenure struct {
 	work    context.Context // the same, but a batch in hand gets its grace when the worker is asked to end
 	settled func()          // called after each commit
 
-	floor    eventstore.Position // committed
-	read     eventstore.Position // read up to here
-	moved    time.Time           // when the floor was committed
-	atEnd    bool                // the last page was not full
-	ahead    chan pageResult     // a page being read while the one before it is applied, or nil
-	attempts int                 // failed attempts at the first event not applied
+	floor   eventstore.Position // committed
+	read    eventstore.Position // read up to here
+	moved   time.Time           // when the floor was committed
+	atEnd   bool                // the last page was not full
+	ahead   chan pageResult     // a page being read while the one before it is applied, or nil
+	suspect suspect             // an event that failed, if there is one
 }
 
 type pageResult struct {
@@ -178,6 +178,12 @@ func (t *tenure) apply(page eventstore.Page) error {
 		if err := t.held.Err(); err != nil {
 			return err
 		}
+		if t.suspect.event.Position == rest[0].Position {
+			if err := t.suspect.verdict(t.w); err != nil {
+				return err
+			}
+			n = 1
+		}
 		to := page.Through
 		if n < len(rest) {
 			to = rest[n-1].Position
@@ -190,42 +196,59 @@ func (t *tenure) apply(page eventstore.Page) error {
 		var failed *failedError
 		switch {
 		case err == nil:
-			if t.attempts > 0 {
+			t.committed(to)
+			if rest = rest[n:]; t.suspect.event.Position.Compare(to) <= 0 {
+				t.suspect = suspect{}
 				t.w.become(Running, "")
 			}
-			t.committed(to)
-			t.attempts = 0
-			rest = rest[n:]
 			n = len(rest)
 		case !errors.As(err, &failed):
 			return err
-		case n == 1:
-			if err := t.failedOnce(rest[0], failed.err); err != nil {
+		case failed.index < 0 && n > 1: // the database refused the whole; halves find the event
+			n /= 2
+		default: // what lies before the failing event is good
+			at := max(failed.index, 0)
+			if err := t.suspected(rest[at], failed.err, at == 0); err != nil {
 				return err
 			}
-		case failed.index > 0: // what lies before the failing event is good
-			n = failed.index
-		case failed.index == 0:
-			n = 1
-		default: // the database refused the whole; halves find the event
-			n /= 2
+			n = max(at, 1)
 		}
 	}
 	return nil
 }
 
-// failedOnce counts an attempt at a single event, and waits before the next.
-func (t *tenure) failedOnce(event eventstore.RecordedEvent, cause error) error {
-	t.attempts++
-	event.Data = nil
-	failed := &HandlerError{
-		Consumer: t.w.spec.Name, Version: t.w.spec.Version, Event: event, Attempts: t.attempts, Err: cause,
+// suspect is the first event that is not applied because it failed.
+type suspect struct {
+	event    eventstore.RecordedEvent // without its payload
+	attempts int
+	err      error
+}
+
+func (s *suspect) failed(w *Worker) *HandlerError {
+	return &HandlerError{Consumer: w.spec.Name, Version: w.spec.Version, Event: s.event, Attempts: s.attempts, Err: s.err}
+}
+
+// verdict ends the consumer when the event has had its attempts.
+func (s *suspect) verdict(w *Worker) error {
+	if s.attempts < w.cfg.Attempts {
+		return nil
 	}
-	if t.attempts >= t.w.cfg.Attempts {
-		return &stopError{failed}
+	return &stopError{s.failed(w)}
+}
+
+// suspected counts a failed attempt, and waits before the next when the event is the next to be tried.
+func (t *tenure) suspected(event eventstore.RecordedEvent, cause error, next bool) error {
+	if t.suspect.event.Position != event.Position {
+		event.Data = nil
+		t.suspect = suspect{event: event}
 	}
-	t.w.become(Retrying, failed.Error())
-	retry := backoff{step: firstPause << (t.attempts - 1) / 2}
+	t.suspect.attempts++
+	t.suspect.err = cause
+	t.w.become(Retrying, t.suspect.failed(t.w).Error())
+	if !next || t.suspect.attempts >= t.w.cfg.Attempts {
+		return nil
+	}
+	retry := backoff{step: firstPause << min(t.suspect.attempts, 8) / 4}
 	if !pause(t.held, retry.next()) {
 		return t.held.Err()
 	}
