@@ -34,7 +34,7 @@ it stays. Importing a file again posts only what is new in it.`,
 			defer file.Close() // it was only read
 			lag := newLagMeter(p.now)
 			p.projections.Observer = lag.watching(p.projections.Observer)
-			return p.withLedger(cmd.Context(), func(ctx context.Context, l *ledger) error {
+			return p.withReports(cmd.Context(), func(ctx context.Context, l *ledger) error {
 				i := &importing{ledger: l, lag: lag, progress: newProgress(p.notes, file), began: p.now()}
 				if !strict {
 					i.options = append(i.options, book.OpeningAccounts())
@@ -87,19 +87,20 @@ func (i *importing) post(ctx context.Context, file *os.File) error {
 	return nil
 }
 
-// explain adds to an error what became of the rest of the file.
+// explain adds to an error what became of the file.
 func (i *importing) explain(err error) error {
-	remedy := "run the same command again"
-	if errors.Is(err, journal.ErrSyntax) || isRejected(err) {
-		remedy = "correct the file and import it again"
+	fate := "whether that entry was stored is not certain; run the same command again"
+	if refused(err) {
+		fate = "nothing of that entry was stored; correct the file and import it again"
 	}
-	return fmt.Errorf("%w\nnothing of that entry was stored; the %d entries before it were (%d new, %d already imported); %s: it continues there",
-		err, i.posted+i.known, i.posted, i.known, remedy)
+	return fmt.Errorf("%w\nthe %d entries before it are in the ledger (%d new, %d already imported); %s: it goes on there",
+		err, i.posted+i.known, i.posted, i.known, fate)
 }
 
-func isRejected(err error) bool {
+// refused reports whether the file is to blame.
+func refused(err error) bool {
 	var rejected *book.RejectedError
-	return errors.As(err, &rejected)
+	return errors.Is(err, journal.ErrSyntax) || errors.As(err, &rejected)
 }
 
 // report waits for the read models, and says what was done.

@@ -30,14 +30,21 @@ type ledger struct {
 	waiter *projection.Waiter
 }
 
-// withLedger opens the ledger, keeps its read models up to date while do runs, and closes it.
+// withLedger opens the ledger for do and closes it.
 func (p *program) withLedger(ctx context.Context, do func(context.Context, *ledger) error) error {
 	url, release, err := pgserver.ForRun(ctx, p.notes)
 	if err != nil {
 		return err
 	}
 	defer release()
-	pool, err := pgxpool.New(ctx, url)
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return fmt.Errorf("the database's URL: %w", err)
+	}
+	if p.pool != nil {
+		p.pool(config)
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return fmt.Errorf("connect to the database: %w", err)
 	}
@@ -47,17 +54,23 @@ func (p *program) withLedger(ctx context.Context, do func(context.Context, *ledg
 		return err
 	}
 	defer l.store.Close()
+	return do(ctx, l)
+}
 
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return l.store.Run(ctx) })
-	g.Go(func() error { return l.runner.Run(ctx) })
-	g.Go(func() error {
+// withReports is withLedger with the read models kept up to date while do runs.
+func (p *program) withReports(ctx context.Context, do func(context.Context, *ledger) error) error {
+	return p.withLedger(ctx, func(ctx context.Context, l *ledger) error {
+		ctx, stop := context.WithCancel(ctx)
 		defer stop()
-		return do(ctx, l)
+		g, ctx := errgroup.WithContext(ctx)
+		g.Go(func() error { return l.store.Run(ctx) })
+		g.Go(func() error { return l.runner.Run(ctx) })
+		g.Go(func() error {
+			defer stop()
+			return do(ctx, l)
+		})
+		return g.Wait()
 	})
-	return g.Wait()
 }
 
 // open installs what is missing, which is safe from several programs at once, and opens the store. A service would

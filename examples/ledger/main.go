@@ -25,6 +25,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
 	"github.com/daybook-go/daybook/eventstore/postgres"
@@ -45,6 +46,8 @@ type program struct {
 	notes io.Writer // progress, notes and errors
 	now   func() time.Time
 
+	// Tests watch and stop the program through these. The zero values are what the program runs with.
+	pool        func(*pgxpool.Config)
 	store       postgres.Config
 	projections projection.Config
 }
