@@ -2,7 +2,9 @@ package eventstoretest
 
 import (
 	"context"
+	"fmt"
 	"iter"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -115,5 +117,27 @@ func TestCheckFindsOneIDTwice(t *testing.T) {
 	mustAppend(t, store, eventstore.To(eventstore.NewStreamID("b", "2"), eventstore.AnyVersion, one))
 	if faults := invariants(store); len(faults) != 1 || !strings.Contains(faults[0].Error(), "same id") {
 		t.Errorf("one id twice: %v", faults)
+	}
+}
+
+func TestCheckSamplesManyStreams(t *testing.T) {
+	t.Parallel()
+	store := memory.New(memory.Config{})
+	for i := range 5_000 {
+		mustAppend(t, store, eventstore.To(eventstore.NewStreamID("a", fmt.Sprint(i)), eventstore.AnyVersion, events("x", 1+i/4_900)...))
+	}
+	read := map[eventstore.StreamID]bool{}
+	note := func(l []eventstore.RecordedEvent) []eventstore.RecordedEvent { read[l[0].Stream] = true; return l }
+	if faults := invariants(spoiled{Store: store, stream: note}); len(faults) != 0 {
+		t.Errorf("a sound store has faults: %v", faults)
+	}
+	long := 0
+	for id := range read {
+		if n, err := strconv.Atoi(id.ID); err == nil && n >= 4_900 {
+			long++
+		}
+	}
+	if len(read) != 2_000 || long != 100 {
+		t.Errorf("%d streams were read, %d of the 100 longest", len(read), long)
 	}
 }

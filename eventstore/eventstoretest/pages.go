@@ -85,7 +85,9 @@ func paged(t *testing.T, store eventstore.AllReader, after eventstore.Position, 
 		if len(page) > f.Limit {
 			t.Fatalf("a page of %d has %d events", f.Limit, len(page))
 		}
-		list = append(list, page...)
+		if list = append(list, page...); len(list) > 1_000 {
+			t.Fatal("paging does not come to an end")
+		}
 		after = page[len(page)-1].Position
 	}
 }
@@ -104,7 +106,9 @@ func pagedStream(
 		if len(page) > size {
 			t.Fatalf("a page of %d has %d events", size, len(page))
 		}
-		list = append(list, page...)
+		if list = append(list, page...); len(list) > 1_000 {
+			t.Fatal("paging does not come to an end")
+		}
 		after = page[len(page)-1].Version
 	}
 }

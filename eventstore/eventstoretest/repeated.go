@@ -89,6 +89,7 @@ func testRepeated(t *testing.T, open Open) {
 			"type":           func(e *eventstore.EventData) { e.Type = "owned.other" },
 			"schema version": func(e *eventstore.EventData) { e.SchemaVersion = 2 },
 			"content type":   func(e *eventstore.EventData) { e.ContentType = "text/plain" },
+			"flags":          func(e *eventstore.EventData) { e.Flags = 1 },
 		} {
 			changed := w
 			changed.Events = slices.Clone(w.Events)
