@@ -39,6 +39,9 @@ func (s *Store) Log() *Log { return &Log{store: s} }
 // trip. A page may be empty although more follows: go on from its Through until that does not move. A position beyond
 // the end of the log is an [*eventstore.HistoryError].
 func (l *Log) ReadPage(ctx context.Context, after eventstore.Position, f eventstore.Filter, limit int) (eventstore.Page, error) {
+	if err := f.Validate(); err != nil {
+		return eventstore.Page{}, err
+	}
 	return l.store.readPage(ctx, after.Ordinal(), f, limit)
 }
 
@@ -71,10 +74,8 @@ func (l *Log) Wait(ctx context.Context, after eventstore.Position) error {
 // 5,000 events and keeps no transaction open while the caller works.
 func (s *Store) ReadAll(ctx context.Context, after eventstore.Position, f eventstore.Filter) iter.Seq2[eventstore.RecordedEvent, error] {
 	return func(yield func(eventstore.RecordedEvent, error) bool) {
-		if f.Limit < 0 {
-			yield(eventstore.RecordedEvent{}, &eventstore.InvalidError{
-				Field: "Filter.Limit", Value: fmt.Sprint(f.Limit), Reason: "is negative", Remedy: "use 0 for no limit",
-			})
+		if err := f.Validate(); err != nil {
+			yield(eventstore.RecordedEvent{}, err)
 			return
 		}
 		end, err := s.SafeHead(ctx)
@@ -124,7 +125,7 @@ func (s *Store) readPage(ctx context.Context, after int64, f eventstore.Filter, 
 	s.queueHead(p, known, &got)
 	var page eventstore.Page
 	s.queuePage(p, after, after+window, f, limit, 0, &page)
-	if err := p.run(ctx, s.pool); err != nil {
+	if err := s.run(ctx, p); err != nil {
 		return eventstore.Page{}, fmt.Errorf("postgres: read the log: %w", err)
 	}
 	if _, ok := s.take(got, known); !ok {
@@ -151,7 +152,7 @@ func (s *Store) pageUpTo(ctx context.Context, after, upTo int64, f eventstore.Fi
 	}
 	p.add(`SELECT set_config('daybook.safe', $1, true)`, nil, fmt.Sprint(upTo))
 	s.queuePage(p, after, upTo, f, limit, int(min(int64(limit), upTo-after)), &page) // catching up: full pages are likely
-	if err := p.run(ctx, s.pool); err != nil {
+	if err := s.run(ctx, p); err != nil {
 		return eventstore.Page{}, fmt.Errorf("postgres: read the log: %w", err)
 	}
 	return finishPage(page, upTo, limit), nil

@@ -96,15 +96,7 @@ func checkRange(stream eventstore.StreamID, r eventstore.Range) error {
 	if err := stream.Validate(); err != nil {
 		return err
 	}
-	for _, f := range [...]struct {
-		name  string
-		value int64
-	}{{"Range.From", int64(r.From)}, {"Range.To", int64(r.To)}, {"Range.Limit", int64(r.Limit)}} {
-		if f.value < 0 {
-			return &eventstore.InvalidError{Field: f.name, Value: fmt.Sprint(f.value), Reason: "is negative", Remedy: "use 0 for no bound"}
-		}
-	}
-	return nil
+	return r.Validate()
 }
 
 func collectEvents(rows pgx.Rows, sizeHint int) ([]eventstore.RecordedEvent, error) {

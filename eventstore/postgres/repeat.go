@@ -29,7 +29,7 @@ func (s *Store) explain(ctx context.Context, q eventQuerier, p *plan, cause erro
 			return eventstore.AppendResult{}, cause
 		}
 		o := &p.outcomes[i]
-		o.version = max(o.actual, expected)
+		o.version = expected // of a stream that was only checked: as it was then
 		if o.events == 0 {
 			continue
 		}
