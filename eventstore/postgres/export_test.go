@@ -41,7 +41,7 @@ func (s *Store) HeadSteps(ctx context.Context, tx pgx.Tx, after int64, between f
 	var got headReading
 	p := newPipeline()
 	s.queueHead(p, known, &got)
-	if err := p.runOn(ctx, tx.Conn()); err != nil {
+	if err := p.unnamed(ctx, tx.Conn()); err != nil {
 		return 0, nil, err
 	}
 	if between != nil {
@@ -50,7 +50,7 @@ func (s *Store) HeadSteps(ctx context.Context, tx pgx.Tx, after int64, between f
 	var page eventstore.Page
 	p = newPipeline()
 	s.queuePage(p, after, after+window, eventstore.Filter{}, logPage, 0, &page)
-	if err := p.runOn(ctx, tx.Conn()); err != nil {
+	if err := p.unnamed(ctx, tx.Conn()); err != nil {
 		return 0, nil, err
 	}
 	if got.safe != nil {

@@ -79,7 +79,7 @@ func (s *Store) SafeHead(ctx context.Context) (eventstore.Position, error) {
 	var got headReading
 	p := newPipeline()
 	s.queueHead(p, known, &got)
-	if err := p.run(ctx, s.pool); err != nil {
+	if err := s.run(ctx, p); err != nil {
 		return eventstore.Position{}, fmt.Errorf("postgres: read safe head: %w", err)
 	}
 	safe, ok := s.take(got, known)
@@ -100,7 +100,7 @@ func (s *Store) startHead(ctx context.Context) error {
 		var got headReading
 		p := newPipeline()
 		s.queueHead(p, max(drawn-distance, 0), &got)
-		if err := p.run(ctx, s.pool); err != nil {
+		if err := s.run(ctx, p); err != nil {
 			return fmt.Errorf("postgres: read safe head: %w", err)
 		}
 		if got.highest != nil {

@@ -2,30 +2,92 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// pipeline sends statements in one round trip, in one implicit transaction, unnamed: PostgreSQL plans them with the
-// values of their parameters, so that ranges of the log that the values rule out are not even locked. pgx's own batches
-// prepare what they send.
+// pipeline sends statements in one round trip, in one implicit transaction.
+//
+// Its statements are either unnamed or prepared. Unnamed ones are planned with the values of their parameters, so that
+// ranges of the log that the values rule out are not even locked; prepared ones keep their plan, which saves half the
+// time of a small read but locks every range. A log of few ranges is read by prepared statements.
 type pipeline struct {
-	batch pgconn.Batch
-	reads []func(pgx.Rows) error
-	types *pgtype.Map
-	err   error
+	statements []statement
+	types      *pgtype.Map
+}
+
+type statement struct {
+	sql  string
+	args []any // of type int64, int, string or []string
+	read func(pgx.Rows) error
 }
 
 func newPipeline() *pipeline { return &pipeline{types: pgtype.NewMap()} }
 
 // add queues a statement with parameters of type int64, int, string or []string. read may be nil.
 func (p *pipeline) add(sql string, read func(pgx.Rows) error, args ...any) {
-	values, oids := make([][]byte, len(args)), make([]uint32, len(args))
+	if read == nil {
+		read = func(rows pgx.Rows) error {
+			rows.Close()
+			return rows.Err()
+		}
+	}
+	p.statements = append(p.statements, statement{sql, args, read})
+}
+
+// run sends everything on a connection of the store's own and reads every result; the first error is returned.
+func (s *Store) run(ctx context.Context, p *pipeline) error {
+	if s.ranges.many() || s.cfg.TransactionPooler {
+		conn, err := s.pool.Acquire(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Release()
+		return p.unnamed(ctx, conn.Conn())
+	}
+	b := &pgx.Batch{}
+	for _, st := range p.statements {
+		b.Queue(st.sql, st.args...).Query(st.read)
+	}
+	return s.pool.SendBatch(ctx, b).Close()
+}
+
+func (p *pipeline) unnamed(ctx context.Context, conn *pgx.Conn) (err error) {
+	batch := &pgconn.Batch{}
+	for _, st := range p.statements {
+		values, oids, err := p.encode(st.args)
+		if err != nil {
+			return err
+		}
+		batch.ExecParams(st.sql, values, oids, nil, []int16{pgtype.BinaryFormatCode})
+	}
+	results := conn.PgConn().ExecBatch(ctx, batch)
+	defer func() {
+		if closeErr := results.Close(); err == nil {
+			err = closeErr
+		}
+	}()
+	for _, st := range p.statements {
+		if !results.NextResult() {
+			return results.Close()
+		}
+		rows := pgx.RowsFromResultReader(conn.TypeMap(), results.ResultReader())
+		err := st.read(rows)
+		rows.Close()
+		if err := errors.Join(err, rows.Err()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *pipeline) encode(args []any) (values [][]byte, oids []uint32, err error) {
+	values, oids = make([][]byte, len(args)), make([]uint32, len(args))
 	for i, arg := range args {
 		switch v := arg.(type) {
 		case int64:
@@ -35,58 +97,13 @@ func (p *pipeline) add(sql string, read func(pgx.Rows) error, args ...any) {
 		case string:
 			values[i], oids[i] = []byte(v), pgtype.TextOID
 		case []string:
-			text, err := p.types.Encode(pgtype.TextArrayOID, pgtype.TextFormatCode, v, []byte{})
-			if err != nil {
-				p.err = err
+			if values[i], err = p.types.Encode(pgtype.TextArrayOID, pgtype.TextFormatCode, v, []byte{}); err != nil {
+				return nil, nil, err
 			}
-			values[i], oids[i] = text, pgtype.TextArrayOID
+			oids[i] = pgtype.TextArrayOID
 		default:
-			p.err = fmt.Errorf("postgres: pipeline: parameter of type %T", arg)
+			return nil, nil, fmt.Errorf("postgres: pipeline: parameter of type %T", arg)
 		}
 	}
-	p.batch.ExecParams(sql, values, oids, nil, []int16{pgtype.BinaryFormatCode})
-	p.reads = append(p.reads, read)
-}
-
-// run sends everything and reads every result; the first error is returned.
-func (p *pipeline) run(ctx context.Context, pool *pgxpool.Pool) error {
-	if p.err != nil {
-		return p.err
-	}
-	conn, err := pool.Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Release()
-	return p.runOn(ctx, conn.Conn())
-}
-
-func (p *pipeline) runOn(ctx context.Context, conn *pgx.Conn) (err error) {
-	results := conn.PgConn().ExecBatch(ctx, &p.batch)
-	defer func() {
-		if closeErr := results.Close(); err == nil {
-			err = closeErr
-		}
-	}()
-	for _, read := range p.reads {
-		if !results.NextResult() {
-			return results.Close()
-		}
-		if read == nil {
-			if _, err := results.ResultReader().Close(); err != nil {
-				return err
-			}
-			continue
-		}
-		rows := pgx.RowsFromResultReader(conn.TypeMap(), results.ResultReader())
-		if err := read(rows); err != nil {
-			rows.Close()
-			return err
-		}
-		rows.Close()
-		if err := rows.Err(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return values, oids, nil
 }
