@@ -197,3 +197,19 @@ func TestPrepareRefusesContext(t *testing.T) {
 		t.Error("not ErrInvalid")
 	}
 }
+
+func TestBoundsOfReads(t *testing.T) {
+	t.Parallel()
+	for field, r := range map[string]eventstore.Range{"Range.From": {From: -1}, "Range.To": {To: -1}, "Range.Limit": {Limit: -1}} {
+		wantInvalid(t, r.Validate(), field)
+	}
+	wantInvalid(t, eventstore.Filter{Limit: -1}.Validate(), "Filter.Limit")
+	wantInvalid(t, eventstore.Filter{Types: []string{"a", "\x00"}}.Validate(), "Filter.Types")
+	wantInvalid(t, eventstore.Filter{Categories: []string{"\xff"}}.Validate(), "Filter.Categories")
+	if err := errors.Join(
+		eventstore.Range{}.Validate(), eventstore.Range{From: 3, To: 1, Limit: 1}.Validate(),
+		eventstore.Filter{}.Validate(), eventstore.Filter{Categories: []string{"a-b", ""}, Types: []string{""}, Limit: 1}.Validate(),
+	); err != nil {
+		t.Errorf("good bounds: %v", err)
+	}
+}
