@@ -165,9 +165,6 @@ func (s *Store) open(ctx context.Context) error {
 	if err := s.readRanges(ctx); err != nil {
 		return err
 	}
-	if err := s.readRanges(ctx); err != nil {
-		return err
-	}
 	return s.startHead(ctx)
 }
 
