@@ -80,6 +80,12 @@ func testLog(t *testing.T, open Open, logOf func(eventstore.Store) Log) {
 				t.Errorf("limit %d: %v, want ErrInvalid", limit, err)
 			}
 		}
+		for _, f := range []eventstore.Filter{{Types: []string{"a\x00"}}, {Categories: []string{"\xff"}}} {
+			page, err := log.ReadPage(context.Background(), eventstore.Position{}, f, 1)
+			if !errors.Is(err, eventstore.ErrInvalid) || len(page.Events) != 0 {
+				t.Errorf("filter %+v: %+v, %v; want ErrInvalid", f, page, err)
+			}
+		}
 		beyond := eventstore.PositionAt(end.Ordinal() + 1_000_000)
 		if _, err := log.ReadPage(context.Background(), beyond, eventstore.Filter{}, 1); !errors.Is(err, eventstore.ErrHistory) {
 			t.Errorf("a position beyond the log: %v, want ErrHistory", err)

@@ -118,6 +118,19 @@ func testRepeated(t *testing.T, open Open) {
 		wantConflict(t, store, id, eventstore.Exactly(1), 2, eventstore.To(id, eventstore.Exactly(1), owned(2)...))
 	})
 
+	t.Run("is a conflict with claims that are not exact", func(t *testing.T) {
+		for _, claim := range []eventstore.ExpectedVersion{eventstore.AnyVersion, eventstore.StreamExists} {
+			id, other := stream("owned"), stream("owned")
+			list := owned(2)
+			if claim == eventstore.StreamExists {
+				mustAppend(t, store, eventstore.To(other, eventstore.NoStream, events("x", 1)...))
+			}
+			writes := []eventstore.Write{eventstore.To(id, eventstore.NoStream, list[:1]...), eventstore.To(other, claim, list[1:]...)}
+			mustAppend(t, store, writes...)
+			wantConflict(t, store, id, eventstore.NoStream, 1, writes...)
+		}
+	})
+
 	t.Run("is refused where only a part is stored", func(t *testing.T) {
 		id := stream("owned")
 		list := owned(3)
