@@ -128,11 +128,11 @@ func TestTorture(t *testing.T) {
 	t.Parallel()
 	main := postgrestest.New(t, postgrestest.WithMigrate(postgres.MigrateConfig{RangeSize: tortureRange}))
 	url := postgrestest.URL(main)
-	writers, readers := tortureOpen(t, url, tortureWriter, 40), tortureOpen(t, url, tortureReader, 12)
+	writers, readers := tortureOpen(t, url, tortureWriter, 32), tortureOpen(t, url, tortureReader, 12)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	x := &torture{
-		seed: seed, pool: writers, store: openStore(t, writers, postgres.Config{}), admin: main, stop: make(chan struct{}),
+		seed: seed, pool: writers, store: openStore(t, writers, postgres.Config{MaxConns: 24}), admin: main, stop: make(chan struct{}),
 		ledger: tortureLedger{stored: map[uuid.UUID]torturePlace{}, neverStored: map[uuid.UUID]bool{}},
 	}
 	for i := range 6 {
