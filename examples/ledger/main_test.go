@@ -98,19 +98,20 @@ type sample struct {
 	ordered                bool // the rows of the expected files are in the order of the program's
 }
 
-// theSample is the real ledger of three years in the folder that DAYBOOK_ACCEPTANCE_DATA names, else the example's own.
-func theSample(t *testing.T) sample {
+// samples are the example's own journal and, in the folder that DAYBOOK_ACCEPTANCE_DATA names, a real one of three years.
+func samples(t *testing.T) []sample {
 	t.Helper()
-	if dir := os.Getenv("DAYBOOK_ACCEPTANCE_DATA"); dir != "" {
-		return sample{
-			journal: filepath.Join(dir, "ledger-3years.csv"), entries: 1035,
-			balances: read(t, dir, "ledger-3years-balances.csv"),
-			before:   "2013-01-01", balancesBefore: read(t, dir, "ledger-3years-balances-before-2013.csv"),
-			ordered: true,
-		}
+	dir := os.Getenv("DAYBOOK_ACCEPTANCE_DATA")
+	if dir == "" {
+		t.Log("DAYBOOK_ACCEPTANCE_DATA is unset: only the example's own journal is imported")
+		return []sample{ownSample(t)}
 	}
-	t.Log("DAYBOOK_ACCEPTANCE_DATA is unset: only the example's own journal is imported")
-	return ownSample(t)
+	return []sample{ownSample(t), {
+		journal: filepath.Join(dir, "ledger-3years.csv"), entries: 1035,
+		balances: read(t, dir, "ledger-3years-balances.csv"),
+		before:   "2013-01-01", balancesBefore: read(t, dir, "ledger-3years-balances-before-2013.csv"),
+		ordered: true,
+	}}
 }
 
 func ownSample(t *testing.T) sample {
