@@ -33,11 +33,8 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	p := program{out: os.Stdout, notes: os.Stderr, now: time.Now}
-	code := p.run(ctx, os.Args[1:])
-	stop()
-	os.Exit(code)
+	os.Exit(p.run(context.Background(), os.Args[1:]))
 }
 
 // program is one call of the command line.
@@ -54,6 +51,8 @@ type program struct {
 
 // run returns the exit code: 0, or 1 with the error in the notes.
 func (p *program) run(ctx context.Context, args []string) int {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	root := &cobra.Command{
 		Use:   "ledger",
 		Short: "Double-entry accounts in an event store",
