@@ -3,6 +3,7 @@ package projection
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/eventstore/postgres"
 	"github.com/daybook-go/daybook/eventstore/postgres/postgrestest"
+	"github.com/daybook-go/daybook/internal/testscale"
 )
 
 // patience bounds every wait of these tests; none is expected to come near it.
@@ -242,6 +244,11 @@ func TestMain(m *testing.M) {
 			os.Exit(3)
 		}
 		os.Exit(0)
+	}
+	// A check of the property test needs the database; the flag may still say another number.
+	if err := flag.Set("rapid.checks", fmt.Sprint(testscale.N(250))); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(3)
 	}
 	os.Exit(m.Run())
 }
