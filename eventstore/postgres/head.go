@@ -115,9 +115,11 @@ func (s *Store) startHead(ctx context.Context) error {
 type Blocker struct {
 	// PID is the backend's process id; 0 for a prepared transaction.
 	PID int
+	// Prepared is the name of a prepared transaction, empty for any other.
+	Prepared string
 	// Application and State are what pg_stat_activity says of it.
 	Application, State string
-	// Age is how long its transaction has been open.
+	// Age is how long its transaction has been open, or prepared.
 	Age time.Duration
 	// Above is the position above which it may write.
 	Above eventstore.Position
@@ -125,7 +127,8 @@ type Blocker struct {
 
 func (b Blocker) String() string {
 	if b.PID == 0 {
-		return fmt.Sprintf("a prepared transaction holds the head at position %s: COMMIT PREPARED or ROLLBACK PREPARED it (see pg_prepared_xacts)", b.Above)
+		return fmt.Sprintf("prepared transaction %q (for %s) holds the head at position %s: COMMIT PREPARED or ROLLBACK PREPARED it",
+			b.Prepared, b.Age.Round(time.Millisecond), b.Above)
 	}
 	return fmt.Sprintf("process %d (%q, %s, open for %s) holds the head at position %s: let it end, or pg_terminate_backend it",
 		b.PID, b.Application, b.State, b.Age.Round(time.Millisecond), b.Above)
@@ -145,7 +148,7 @@ func (s *Store) Blocker(ctx context.Context) (Blocker, bool, error) {
 	var b Blocker
 	var age float64
 	var above int64
-	if err := rows.Scan(&b.PID, &b.Application, &b.State, &age, &above); err != nil {
+	if err := rows.Scan(&b.PID, &b.Application, &b.State, &age, &above, &b.Prepared); err != nil {
 		return Blocker{}, false, fmt.Errorf("postgres: look for the holder of the head: %w", err)
 	}
 	b.Age, b.Above = time.Duration(age*float64(time.Second)), eventstore.PositionAt(above)
@@ -175,8 +178,12 @@ SELECT s.h, s.safe, set_config('daybook.safe', coalesce(s.safe, 0)::text, true) 
 
 	blockerSQL = `
 SELECT coalesce(l.pid, 0), coalesce(a.application_name, ''), coalesce(a.state, 'prepared'),
-       coalesce(extract(epoch FROM clock_timestamp() - a.xact_start), 0)::float8, ` + registeredX + `
-  FROM (SELECT $1::bigint AS h) h, pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+       coalesce(extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, p.prepared)), 0)::float8, ` + registeredX + `, coalesce(p.gid, '')
+  FROM (SELECT $1::bigint AS h) h, pg_locks l
+  LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+  LEFT JOIN LATERAL (SELECT x.gid, x.prepared FROM pg_locks t JOIN pg_prepared_xacts x ON x.transaction = t.transactionid
+                      WHERE l.pid IS NULL AND t.pid IS NULL AND t.locktype = 'transactionid'
+                        AND t.virtualtransaction = l.virtualtransaction LIMIT 1) p ON true
  WHERE ` + registeredLocks + `
- ORDER BY 5, a.xact_start LIMIT 1`
+ ORDER BY 5, coalesce(a.xact_start, p.prepared) LIMIT 1`
 )
