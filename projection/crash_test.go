@@ -210,13 +210,10 @@ func TestTerminatedBackends(t *testing.T) {
 		w.start(r)
 	}
 	var token eventstore.Token
-	for range 20 {
+	for killed < 20 {
 		token = l.append(10)
 		killed += ask[int](w, `SELECT count(pg_terminate_backend(pid))::int FROM pg_stat_activity
 		                        WHERE datname = current_database() AND application_name = 'victim'`)
-	}
-	if killed < 20 {
-		t.Errorf("%d backends were terminated, want at least 20", killed)
 	}
 	w.wait(token, crashView, crashHandlers)
 	l.check()

@@ -12,6 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"github.com/govalues/decimal"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/daybook-go/daybook/eventstore"
 )
@@ -50,9 +52,21 @@ type (
 
 func mustDecimal(s string) decimal.Decimal { return decimal.MustParse(s) }
 
-// Every type of column gives back what was stored, also its extremes.
+// Every type of column gives back what was stored, also its extremes, however the pool sends its statements: behind a
+// transaction pooler it may not cache them.
 func TestColumnsRoundTrip(t *testing.T) {
 	t.Parallel()
+	for _, mode := range []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+	} {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			testColumnsRoundTrip(t, mode)
+		})
+	}
+}
+
+func testColumnsRoundTrip(t *testing.T, mode pgx.QueryExecMode) {
 	at := time.Date(1999, 12, 31, 23, 59, 59, 987_654_321, time.FixedZone("x", 3600))
 	settled := time.Date(1999, 12, 31, 22, 59, 59, 987_654_000, time.UTC)
 	text, sum := "", mustDecimal("-0.010")
@@ -87,6 +101,14 @@ func TestColumnsRoundTrip(t *testing.T) {
 		},
 	}
 	w := newWorld(t, v)
+	cfg := w.pool.Config()
+	cfg.ConnConfig.DefaultQueryExecMode = mode
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	w.pool = pool // for the runner, the waiter and the reads
 	w.start(w.runner(Config{BatchSize: 1}, v))
 	var token eventstore.Token
 	for name := range states {
