@@ -58,3 +58,15 @@ func (s *Store) HeadSteps(ctx context.Context, tx pgx.Tx, after int64, between f
 	}
 	return safe, page.Events, nil
 }
+
+// FirstReading looks for the end of the log as New does, on a transaction of the caller's.
+func (s *Store) FirstReading(ctx context.Context, tx pgx.Tx) error {
+	var drawn int64
+	if err := tx.QueryRow(ctx, s.sql.lastDrawn).Scan(&drawn); err != nil {
+		return err
+	}
+	var got headReading
+	p := newPipeline()
+	s.queueHead(p, max(drawn-startDistance, 0), &got)
+	return p.unnamed(ctx, tx.Conn())
+}

@@ -89,6 +89,9 @@ func (s *Store) SafeHead(ctx context.Context) (eventstore.Position, error) {
 	return eventstore.PositionAt(safe), nil
 }
 
+// startDistance is how far below the last position drawn a process looks first for the end of the log.
+const startDistance = 1_000
+
 // startHead finds the highest committed position for the first time. The last position drawn is a hint where to look:
 // only when nothing lies near it (after many rollbacks) the whole log is searched.
 func (s *Store) startHead(ctx context.Context) error {
@@ -96,7 +99,7 @@ func (s *Store) startHead(ctx context.Context) error {
 	if err := s.pool.QueryRow(ctx, s.sql.lastDrawn).Scan(&drawn); err != nil {
 		return fmt.Errorf("postgres: read last position: %w", err)
 	}
-	for _, distance := range [...]int64{1_000, 1_000_000, drawn} {
+	for _, distance := range [...]int64{startDistance, 1_000_000, drawn} {
 		var got headReading
 		p := newPipeline()
 		s.queueHead(p, max(drawn-distance, 0), &got)
