@@ -35,6 +35,9 @@ func (s *Store) append(ctx context.Context, writes []eventstore.Write) (eventsto
 	}
 	for attempt := 1; ; attempt++ {
 		err = s.appendOwn(ctx, p)
+		if s.renewed(err) && attempt <= busyRetries {
+			continue
+		}
 		if errors.Is(err, ErrNoRange) && attempt <= busyRetries {
 			if roomErr := s.makeRoom(ctx, p.events); roomErr != nil {
 				return eventstore.AppendResult{}, errors.Join(err, roomErr)

@@ -42,6 +42,10 @@ func mapError(err error) error {
 		return err
 	}
 	switch pgErr.Code {
+	case "0A000":
+		if stalePlan(err) { // of a connection of the caller's; it prepares anew when the transaction runs again
+			return fmt.Errorf("%w: %w", eventstore.ErrBusy, err)
+		}
 	case "40P01", "40001", "55P03": // deadlock_detected, serialization_failure, lock_not_available
 		return fmt.Errorf("%w: %w", eventstore.ErrBusy, err)
 	case "23514": // check_violation: also raised when no partition takes the row
@@ -50,6 +54,23 @@ func mapError(err error) error {
 		}
 	}
 	return err
+}
+
+// stalePlan reports whether a statement that was prepared earlier no longer fits, because a migration has changed the
+// type of a column meanwhile.
+func stalePlan(err error) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && pgErr.Code == "0A000" && pgErr.Routine == "RevalidateCachedQuery"
+}
+
+// renewed reports whether err comes from a stale plan; then the connections have been replaced, and what failed, and
+// wrote nothing, can be run again.
+func (s *Store) renewed(err error) bool {
+	if !stalePlan(err) {
+		return false
+	}
+	s.pool.Reset()
+	return true
 }
 
 // unconfirmed reports whether the connection was lost at a point at which a commit may have happened.

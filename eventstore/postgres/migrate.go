@@ -207,14 +207,15 @@ func schemaVersion(ctx context.Context, q querier, schema string) (int, error) {
 	return version, nil
 }
 
-// schemaName checks the name and gives the default. Quotes are refused because the name also stands inside literals.
+// schemaName checks the name and gives the default. Quotes are refused because the name also stands inside literals,
+// percent because it stands inside formats.
 func schemaName(name string) (string, error) {
 	if name == "" {
 		return "daybook", nil
 	}
-	if len(name) > 63 || strings.ContainsAny(name, "'\"\\\x00{}$") || strings.HasPrefix(name, "pg_") {
+	if len(name) > 63 || strings.ContainsAny(name, "'\"\\\x00{}$%") || strings.HasPrefix(name, "pg_") {
 		return "", fmt.Errorf("postgres: Schema: %q is not a usable schema name: use at most 63 bytes without quotes, "+
-			"backslash, braces, dollar and the prefix pg_", name)
+			"backslash, braces, dollar, percent and the prefix pg_", name)
 	}
 	return name, nil
 }

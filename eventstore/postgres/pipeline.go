@@ -42,6 +42,14 @@ func (p *pipeline) add(sql string, read func(pgx.Rows) error, args ...any) {
 
 // run sends everything on a connection of the store's own and reads every result; the first error is returned.
 func (s *Store) run(ctx context.Context, p *pipeline) error {
+	err := s.runOnce(ctx, p)
+	if s.renewed(err) {
+		err = s.runOnce(ctx, p)
+	}
+	return err
+}
+
+func (s *Store) runOnce(ctx context.Context, p *pipeline) error {
 	if s.ranges.many() || s.cfg.TransactionPooler {
 		conn, err := s.pool.Acquire(ctx)
 		if err != nil {

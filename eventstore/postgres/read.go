@@ -51,6 +51,9 @@ func (s *Store) readStream(ctx context.Context, q eventQuerier, stream eventstor
 		for {
 			want := min(streamPage, left)
 			events, err := s.streamPage(ctx, q, stream, from, to, want, after)
+			if q == eventQuerier(s.pool) && s.renewed(err) {
+				events, err = s.streamPage(ctx, q, stream, from, to, want, after)
+			}
 			if err != nil {
 				yield(eventstore.RecordedEvent{}, fmt.Errorf("postgres: read stream %q: %w", stream, err))
 				return

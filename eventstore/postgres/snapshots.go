@@ -44,6 +44,9 @@ func (s *Snapshots) Load(ctx context.Context, stream eventstore.StreamID, finger
 		return err
 	})
 	if err := s.store.pool.SendBatch(ctx, b).Close(); err != nil {
+		if s.store.renewed(err) {
+			return s.Load(ctx, stream, fingerprint)
+		}
 		return snapshot.Snapshot{}, nil, fmt.Errorf("postgres: load snapshot of %q: %w", stream, err)
 	}
 	snap.Position, snap.TakenAt = eventstore.PositionAt(position), snap.TakenAt.UTC()
