@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -59,6 +60,9 @@ func (s shell) command(ctx context.Context, args ...string) (cmd *exec.Cmd, out,
 	cmd.Env = append(os.Environ(), asProgram+"=1", pgserver.RunVariable+"="+s.url)
 	cmd.Env = append(cmd.Env, s.env...)
 	cmd.Stdout, cmd.Stderr = out, notes
+	// A program that hangs says where.
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGQUIT) }
+	cmd.WaitDelay = 10 * time.Second
 	return cmd, out, notes
 }
 
