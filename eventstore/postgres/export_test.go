@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"reflect"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -69,4 +70,11 @@ func (s *Store) FirstReading(ctx context.Context, tx pgx.Tx) error {
 	p := newPipeline()
 	s.queueHead(p, max(drawn-startDistance, 0), &got)
 	return p.unnamed(ctx, tx.Conn())
+}
+
+// Poll is how long the last wait would have waited at most.
+func (l *Log) Poll() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.poll
 }
