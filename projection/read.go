@@ -40,7 +40,10 @@ func (v View[K, S]) Get(ctx context.Context, db Querier, key K, opts ...ReadOpti
 	if err != nil {
 		return state, err
 	}
-	rows, err := db.Query(ctx, t.load, args...)
+	for i := range args { // a column of one
+		args[i] = reflect.ValueOf(args[i]).Index(0).Interface()
+	}
+	rows, err := db.Query(ctx, t.get, args...)
 	if err != nil {
 		return state, v.readError(err)
 	}
@@ -49,8 +52,8 @@ func (v View[K, S]) Get(ctx context.Context, db Querier, key K, opts ...ReadOpti
 	for rows.Next() {
 		found = true
 		cells, targets := cellsFor(t.values)
-		var n int64
-		if err := rows.Scan(append([]any{&n}, targets...)...); err != nil {
+		var one int
+		if err := rows.Scan(append(targets, &one)...); err != nil {
 			return state, v.readError(err)
 		}
 		if err := restoreAll(t.values, cells, reflect.ValueOf(&state).Elem()); err != nil {

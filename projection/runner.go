@@ -55,7 +55,7 @@ type Runner struct {
 // own with pool's settings: one per projection and two for leases. The errors of all faults are joined.
 func NewRunner(pool *pgxpool.Pool, source Source, cfg Config, projections ...Definition) (*Runner, error) {
 	inner := consumer.Config{
-		Lease: cfg.Lease, BatchSize: cfg.BatchSize, Attempts: cfg.Attempts, Logger: cfg.Logger, Observer: cfg.Observer, Probe: cfg.probe,
+		Lease: cfg.Lease, BatchSize: cfg.BatchSize, Attempts: cfg.Attempts, Logger: cfg.Logger, Observer: cfg.Observer, Probe: cfg.probe, Home: pool,
 	}
 	var faults []error
 	if pool == nil {
@@ -87,7 +87,7 @@ func newRunner(pool *pgxpool.Pool, source Source, inner consumer.Config, defined
 	r := &Runner{pool: pool, source: source, inner: inner, defined: defined}
 	for _, d := range defined {
 		r.workers = append(r.workers, consumer.New(consumer.Spec{
-			Ref: d.ref, Kind: kindProjection, Filter: eventstore.Filter{Types: d.types}, Applier: d.applier,
+			Ref: d.ref, Filter: eventstore.Filter{Types: d.types}, Applier: d.applier,
 		}, source, inner))
 	}
 	return r

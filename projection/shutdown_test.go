@@ -173,7 +173,7 @@ func TestPlansHaveNoScan(t *testing.T) {
 			w.exec("VACUUM ANALYZE daybook.checkpoints")
 		}
 		for name, sql := range map[string]string{
-			"load": d.table.load, "upsert": d.table.upsert, "remove": d.table.remove, "ask": inStore(askSQL, "daybook"), "head": inStore(headSQL, "daybook"),
+			"load": d.table.load, "get": d.table.get, "upsert": d.table.upsert, "remove": d.table.remove, "ask": inStore(askSQL, "daybook"), "head": inStore(headSQL, "daybook"),
 		} {
 			tx, err := pool.Begin(t.Context())
 			if err != nil {

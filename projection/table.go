@@ -19,6 +19,7 @@ type table struct {
 	load        string
 	upsert      string
 	remove      string
+	get         string
 	all         string
 }
 
@@ -106,6 +107,10 @@ func (t *table) build() {
 	t.remove = "DELETE FROM " + t.quoted + " AS x USING unnest(" + list(t.keys, ", ", arrays) + ") AS u(" +
 		list(t.keys, ", ", alias) + ") WHERE " + sameKey
 
+	t.get = "SELECT " + strings.TrimPrefix(selected("x")+", 1", ", ") + " FROM " + t.quoted + " x WHERE " +
+		list(t.keys, " AND ", func(i int, p *part) string {
+			return "x." + p.quoted() + " = " + p.cast(fmt.Sprintf("$%d::%s", i+1, p.wire.name))
+		})
 	t.all = "SELECT " + list(t.keys, ", ", func(_ int, p *part) string { return p.selected("x") }) + selected("x") +
 		" FROM " + t.quoted + " x ORDER BY " + list(t.keys, ", ", func(_ int, p *part) string { return "x." + p.quoted() })
 }

@@ -83,8 +83,11 @@ func (w *Waiter) waitFor(ctx context.Context, token eventstore.Token, in []Named
 	behind := &behindBy{name: q.refs[0].Name, version: q.refs[0].Version}
 	asked := 0
 	for delay, due := firstPoll, false; ; {
-		moves, worthAsking := q.local()
-		if worthAsking || due {
+		moves, known := q.local(w.db)
+		if known == arrived {
+			return nil
+		}
+		if known == unknown || due {
 			now, err := q.ask(ctx, w.db)
 			if err != nil {
 				if ctx.Err() != nil {
@@ -150,16 +153,31 @@ func (q *question) add(ref consumer.Ref) error {
 	return nil
 }
 
-// local asks the workers of this process: when one of them is known to be behind, the database need not be asked before
-// it moves. moves is nil when nobody of this process is behind.
-func (q *question) local() (moves <-chan struct{}, worthAsking bool) {
+// What the workers of this process know.
+type knowledge uint8
+
+const (
+	unknown  knowledge = iota
+	arrived            // all of them own their projections in this very database, and have committed the token
+	onTheWay           // one of them has not
+)
+
+// local asks the workers of this process: nobody needs the database to tell that they have arrived, or that they have
+// not. moves is closed when one that is on the way moves.
+func (q *question) local(db Querier) (moves <-chan struct{}, known knowledge) {
+	known = arrived
 	for _, ref := range q.refs {
-		applied, moved := consumer.Progress(ref)
-		if moved != nil && applied.Ordinal() < q.want {
-			return moved, false
+		progress, moved := consumer.ProgressOf(ref, q.token.Epoch())
+		switch {
+		case moved == nil:
+			known = unknown
+		case progress.Applied.Ordinal() < q.want:
+			return moved, onTheWay
+		case progress.Home != db: // perhaps a standby, which may not have it yet
+			known = unknown
 		}
 	}
-	return nil, true
+	return nil, known
 }
 
 // behindBy is a projection that has not reached the token.

@@ -33,6 +33,8 @@ type Config struct {
 	Logger *slog.Logger
 	// Observer is told of each batch. Default: none.
 	Observer eventstore.Observer
+	// Home identifies the database to waiters of this process: the pool that the program itself asks. Default: none.
+	Home any
 	// Probe, for tests, is called with the name of each place where a crash would hurt most. Default: none.
 	Probe func(place string)
 }

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/daybook-go/daybook/eventstore"
@@ -101,25 +102,28 @@ func TestPatientlyWaitsOutTheEnvironment(t *testing.T) {
 
 func TestSignals(t *testing.T) {
 	t.Parallel()
-	ref := Ref{"s", "signals", 1}
-	if _, moves := Progress(ref); moves != nil {
+	here := place{Ref{"s", "signals", 1}, uuid.New()}
+	if _, moves := ProgressOf(here.ref, here.epoch); moves != nil {
 		t.Error("nobody works, and there is a channel")
 	}
-	signals.enter(ref, eventstore.PositionAt(3))
-	signals.enter(ref, eventstore.PositionAt(4)) // another database in this process
-	at, moves := Progress(ref)
-	if at != eventstore.PositionAt(4) || moves == nil {
-		t.Errorf("progress is %v %v", at, moves)
+	signals.enter(here, Progress{eventstore.PositionAt(3), "a"})
+	signals.enter(here, Progress{eventstore.PositionAt(4), "b"}) // takes over
+	if _, moves := ProgressOf(here.ref, uuid.New()); moves != nil {
+		t.Error("another store's worker answers")
 	}
-	signals.move(ref, eventstore.PositionAt(9))
+	p, moves := ProgressOf(here.ref, here.epoch)
+	if p != (Progress{eventstore.PositionAt(4), "b"}) || moves == nil {
+		t.Errorf("progress is %v %v", p, moves)
+	}
+	signals.move(here, Progress{eventstore.PositionAt(9), "b"})
 	<-moves
-	_, moves = Progress(ref)
-	signals.leave(ref)
+	_, moves = ProgressOf(here.ref, here.epoch)
+	signals.leave(here)
 	<-moves
-	_, moves = Progress(ref)
-	signals.leave(ref)
+	_, moves = ProgressOf(here.ref, here.epoch)
+	signals.leave(here)
 	<-moves
-	if _, moves := Progress(ref); moves != nil {
+	if _, moves := ProgressOf(here.ref, here.epoch); moves != nil {
 		t.Error("everybody has left, and there is a channel")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -20,7 +21,8 @@ type lease struct {
 	epoch     int64
 	parkedRev int64
 	floor     eventstore.Position
-	resumed   bool // the consumer stood still and was set running
+	resumed   bool      // the consumer stood still and was set running
+	store     uuid.UUID // the store's epoch
 }
 
 // errNotInstalled: the consumer's rows are not there (any more).
@@ -34,9 +36,10 @@ func (w *Worker) take(ctx context.Context, db *pgxpool.Pool) (*lease, State, err
 	var (
 		state                   string
 		epoch, parkedRev, floor *int64
+		store                   string
 	)
 	err := db.QueryRow(ctx, w.sql.take, w.spec.Name, w.spec.Version, segment, w.owner, w.cfg.Lease.Seconds()).
-		Scan(&state, &epoch, &parkedRev, &floor)
+		Scan(&state, &epoch, &parkedRev, &floor, &store)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil, Waiting, errNotInstalled
@@ -47,8 +50,12 @@ func (w *Worker) take(ctx context.Context, db *pgxpool.Pool) (*lease, State, err
 	case epoch == nil:
 		return nil, Standby, nil
 	}
+	id, err := uuid.Parse(store)
+	if err != nil {
+		return nil, Waiting, fmt.Errorf("consumer: take the lease of %s: the store's epoch: %w", w.spec.Ref, err)
+	}
 	return &lease{
-		epoch: *epoch, parkedRev: *parkedRev, floor: eventstore.PositionAt(*floor), resumed: state == string(Stopped),
+		store: id, epoch: *epoch, parkedRev: *parkedRev, floor: eventstore.PositionAt(*floor), resumed: state == string(Stopped),
 	}, Running, nil
 }
 
@@ -116,7 +123,7 @@ u AS (
 r AS (
   UPDATE {schema}.consumers AS x SET state = 'running', reason = '', since = clock_timestamp()
     FROM u WHERE x.consumer = $1 AND x.version = $2 AND x.state = 'stopped')
-SELECT c.state, u.epoch, u.parked_rev, u.floor FROM c LEFT JOIN u ON true`
+SELECT c.state, u.epoch, u.parked_rev, u.floor, (SELECT epoch::text FROM {schema}.store) FROM c LEFT JOIN u ON true`
 
 const renewSQL = `
 UPDATE {schema}.segments AS s SET expires_at = clock_timestamp() + make_interval(secs => $5)

@@ -3,68 +3,83 @@ package consumer
 import (
 	"sync"
 
+	"github.com/google/uuid"
+
 	"github.com/daybook-go/daybook/eventstore"
 )
 
-// signals tells waiters of this process that a worker of this process has committed. It is a hint to look at the
-// database now rather than at the next poll, never an answer, so it may be shared by everything in the process: a
-// waiter of another database with a consumer of the same name looks once too often.
-var signals = signalBoard{byRef: map[Ref]*signal{}}
+// signals tells waiters of this process what workers of this process have committed, so that they need not poll the
+// database. The store's epoch tells databases with consumers of the same name apart.
+var signals = signalBoard{byPlace: map[place]*signal{}}
+
+type place struct {
+	ref   Ref
+	epoch uuid.UUID
+}
 
 type signalBoard struct {
-	mu    sync.Mutex
-	byRef map[Ref]*signal
+	mu      sync.Mutex
+	byPlace map[place]*signal
 }
 
 type signal struct {
-	workers int
-	applied eventstore.Position
-	moved   chan struct{}
+	workers  int
+	progress Progress
+	moves    chan struct{}
 }
 
-// Progress returns how far a worker of this process has come, and a channel that is closed at its next commit; the
-// channel is nil when no worker of this process owns the consumer. Get it before looking at the database.
-func Progress(ref Ref) (eventstore.Position, <-chan struct{}) {
+// Progress is how far a worker of this process has come.
+type Progress struct {
+	// Applied is committed: whoever asks the database now sees it.
+	Applied eventstore.Position
+	// Home is the worker's Config.Home.
+	Home any
+}
+
+// ProgressOf returns how far a worker of this process has come, and a channel that is closed at its next commit, or when
+// it gives the consumer up. The channel is nil when no worker of this process owns the consumer in that store. Get it
+// before looking at the database.
+func ProgressOf(ref Ref, epoch uuid.UUID) (Progress, <-chan struct{}) {
 	signals.mu.Lock()
 	defer signals.mu.Unlock()
-	if s := signals.byRef[ref]; s != nil {
-		return s.applied, s.moved
+	if s := signals.byPlace[place{ref, epoch}]; s != nil {
+		return s.progress, s.moves
 	}
-	return eventstore.Position{}, nil
+	return Progress{}, nil
 }
 
-func (b *signalBoard) enter(ref Ref, applied eventstore.Position) {
+func (b *signalBoard) enter(p place, progress Progress) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s := b.byRef[ref]
+	s := b.byPlace[p]
 	if s == nil {
-		s = &signal{moved: make(chan struct{})}
-		b.byRef[ref] = s
+		s = &signal{moves: make(chan struct{})}
+		b.byPlace[p] = s
 	}
-	s.workers++
-	s.applied = applied
+	s.workers++ // two for a moment, when one takes over from another
+	s.progress = progress
 }
 
 // leave wakes everybody, because who still waits must poll from now on.
-func (b *signalBoard) leave(ref Ref) {
+func (b *signalBoard) leave(p place) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s := b.byRef[ref]
+	s := b.byPlace[p]
 	if s.workers--; s.workers == 0 {
-		delete(b.byRef, ref)
+		delete(b.byPlace, p)
 	}
 	s.wake()
 }
 
-func (b *signalBoard) move(ref Ref, applied eventstore.Position) {
+func (b *signalBoard) move(p place, progress Progress) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s := b.byRef[ref]
-	s.applied = applied
+	s := b.byPlace[p]
+	s.progress = progress
 	s.wake()
 }
 
 func (s *signal) wake() {
-	close(s.moved)
-	s.moved = make(chan struct{})
+	close(s.moves)
+	s.moves = make(chan struct{})
 }

@@ -31,8 +31,6 @@ func (r Ref) String() string { return fmt.Sprintf("%q version %d", r.Name, r.Ver
 // Spec says what a consumer reads and how it applies it.
 type Spec struct {
 	Ref
-	// Kind is the word for people: "projection".
-	Kind    string
 	Filter  eventstore.Filter
 	Applier Applier
 }

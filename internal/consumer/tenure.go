@@ -24,6 +24,7 @@ type tenure struct {
 	held    context.Context // ends when the lease is lost or the worker is asked to end
 	work    context.Context // the same, but a batch in hand gets its grace when the worker is asked to end
 	settled func()          // called after each commit
+	place   place           // where waiters look
 
 	floor   eventstore.Position // committed
 	read    eventstore.Position // read up to here
@@ -61,12 +62,12 @@ func (w *Worker) tenure(ctx context.Context, db *pgxpool.Pool, l *lease, settled
 
 	t := &tenure{
 		w: w, db: db, lease: l, held: held, work: within(work, w.spec.Ref), settled: settled,
-		floor: l.floor, read: l.floor,
+		place: place{w.spec.Ref, l.store}, floor: l.floor, read: l.floor,
 	}
 	w.become(Running, "")
 	t.note()
-	signals.enter(w.spec.Ref, l.floor)
-	defer signals.leave(w.spec.Ref)
+	signals.enter(t.place, Progress{l.floor, w.cfg.Home})
+	defer signals.leave(t.place)
 	err := t.loop()
 	if t.ahead != nil {
 		lose(errShutdown)
@@ -257,7 +258,7 @@ func (t *tenure) suspected(event eventstore.RecordedEvent, cause error, next boo
 
 func (t *tenure) committed(to eventstore.Position) {
 	t.floor, t.moved = to, time.Now()
-	signals.move(t.w.spec.Ref, to)
+	signals.move(t.place, Progress{to, t.w.cfg.Home})
 	t.note()
 	t.settled()
 }

@@ -36,7 +36,7 @@ type Worker struct {
 	status Status
 }
 
-type statements struct{ begin, settings, take, renew, release, stop, commit string }
+type statements struct{ settings, take, renew, release, stop, commit string }
 
 // New returns a worker that does nothing until it is run. cfg must be valid.
 func New(spec Spec, source Source, cfg Config) *Worker {
@@ -55,18 +55,12 @@ func New(spec Spec, source Source, cfg Config) *Worker {
 	return w
 }
 
-// Ref names the consumer.
-func (w *Worker) Ref() Ref { return w.spec.Ref }
-
 // Status returns what the worker is doing.
 func (w *Worker) Status() Status {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.status
 }
-
-// Owner is the name under which this worker takes the lease.
-func (w *Worker) Owner() string { return w.owner }
 
 // become notes a change of state, with one line in the log.
 func (w *Worker) become(state State, reason string) {
@@ -165,9 +159,10 @@ func settingsSQL(lease time.Duration, relaxed bool) string {
 	sql := fmt.Sprintf("SELECT set_config('idle_in_transaction_session_timeout', '%d', true), set_config('statement_timeout', '%d', true), "+
 		"set_config('lock_timeout', '%d', true)", ms, ms, max(ms/2, 1))
 	if relaxed {
-		// Only for tables of this package's users: their plans must not turn into scans when a table was analysed while
-		// it was empty, and a commit that a crash takes back is applied again from the log.
-		sql += ", set_config('enable_seqscan', 'off', true), set_config('synchronous_commit', 'off', true)"
+		// Only for the tables of views: their plans must not turn into scans when a table was analysed while it was empty,
+		// nor be made anew for each batch, which takes longer than running them. And a commit that a crash takes back is
+		// applied again from the log.
+		sql += ", set_config('enable_seqscan', 'off', true), set_config('synchronous_commit', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)"
 	}
 	return sql
 }
