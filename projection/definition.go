@@ -74,10 +74,10 @@ var (
 func checkName(name string, version int) error {
 	var faults []error
 	if !nameForm.MatchString(name) || tableForm.MatchString(name) {
-		faults = append(faults, fmt.Errorf("Name: %q: want 1 to 48 of a-z, 0-9 and _, a letter first, not ending like \"_v1\"", name))
+		faults = append(faults, fmt.Errorf("field Name: %q: want 1 to 48 of a-z, 0-9 and _, a letter first, not ending like \"_v1\"", name))
 	}
 	if version < 1 || version > 1_000_000 {
-		faults = append(faults, fmt.Errorf("Version: %d: must be at least 1", version))
+		faults = append(faults, fmt.Errorf("field Version: %d: must be at least 1", version))
 	}
 	return errors.Join(faults...)
 }
@@ -85,16 +85,16 @@ func checkName(name string, version int) error {
 // wireNames looks up the types that are handled; types is not empty.
 func wireNames(catalog *eventstore.Catalog, types []reflect.Type, field string) (names []string, err error) {
 	if catalog == nil {
-		return nil, errors.New("Events: is nil: set the catalog that names the event types")
+		return nil, errors.New("field Events: is nil: set the catalog that names the event types")
 	}
 	if len(types) == 0 {
-		return nil, fmt.Errorf("%s: is empty: nothing would ever happen", field)
+		return nil, fmt.Errorf("field %s: is empty: nothing would ever happen", field)
 	}
 	var faults []error
 	for _, t := range types {
 		name, ok := catalog.TypeName(t)
 		if !ok {
-			faults = append(faults, fmt.Errorf("%s: event type %s is not in Events: add it to the catalog with eventstore.TypeOf", field, t))
+			faults = append(faults, fmt.Errorf("field %s: event type %s is not in Events: add it to the catalog with eventstore.TypeOf", field, t))
 			continue
 		}
 		names = append(names, name)

@@ -64,7 +64,7 @@ func (p Projection) define() (*definition, error) {
 	var types []reflect.Type
 	for i, one := range p.Handlers {
 		if one.run == nil {
-			faults = append(faults, fmt.Errorf("Handlers[%d]: is zero: make it with Handle", i))
+			faults = append(faults, fmt.Errorf("field Handlers[%d]: is zero: make it with Handle", i))
 			continue
 		}
 		if _, ok := h.byType[one.event]; !ok {

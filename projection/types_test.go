@@ -167,6 +167,7 @@ func TestScalarKeysAndStates(t *testing.T) {
 func TestTypesThatAreRefused(t *testing.T) {
 	t.Parallel()
 	type hidden struct{ secret int }
+	_ = hidden{}.secret // it is there to be refused
 	type deep struct{ Inner []hidden }
 	for want, types := range map[string][2]reflect.Type{
 		"secret: the field is unexported and would be lost: export it": {reflect.TypeFor[string](), reflect.TypeFor[hidden]()},

@@ -87,7 +87,7 @@ func (v View[K, S]) compile() (*compiled[K, S], error) {
 	var types []reflect.Type
 	for i, f := range v.Folds {
 		if f.visit == nil {
-			faults = append(faults, fmt.Errorf("Folds[%d]: is zero: make it with On or OnEach", i))
+			faults = append(faults, fmt.Errorf("field Folds[%d]: is zero: make it with On or OnEach", i))
 			continue
 		}
 		if _, ok := c.folds[f.event]; !ok {
