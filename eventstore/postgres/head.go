@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -154,8 +155,27 @@ func (s *Store) Blocker(ctx context.Context) (Blocker, bool, error) {
 	if err := rows.Scan(&b.PID, &b.Application, &b.State, &age, &above, &b.Prepared); err != nil {
 		return Blocker{}, false, fmt.Errorf("postgres: look for the holder of the head: %w", err)
 	}
-	b.Age, b.Above = time.Duration(age*float64(time.Second)), eventstore.PositionAt(above)
+	b.Above = eventstore.PositionAt(above)
+	b.Age = max(time.Duration(age*float64(time.Second)), s.held.since(b.PID, above))
 	return b, true, nil
+}
+
+// holder remembers since when this process has seen the same holder of the head: without pg_read_all_stats the server
+// does not say how old the transaction of another role is.
+type holder struct {
+	mu    sync.Mutex
+	pid   int
+	above int64
+	first time.Time
+}
+
+func (h *holder) since(pid int, above int64) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.pid != pid || h.above != above {
+		h.pid, h.above, h.first = pid, above, time.Now()
+	}
+	return time.Since(h.first)
 }
 
 const (
@@ -180,7 +200,8 @@ SELECT s.h, s.safe, set_config('daybook.safe', coalesce(s.safe, 0)::text, true) 
 	lastDrawnSQL = `SELECT coalesce(pg_sequence_last_value('{schema}.log_position'::regclass), 0)`
 
 	blockerSQL = `
-SELECT coalesce(l.pid, 0), coalesce(a.application_name, ''), coalesce(a.state, 'prepared'),
+SELECT coalesce(l.pid, 0), coalesce(a.application_name, ''), 
+       CASE WHEN l.pid IS NULL THEN 'prepared' ELSE coalesce(a.state, 'not visible to this role without pg_read_all_stats') END,
        coalesce(extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, p.prepared)), 0)::float8, ` + registeredX + `, coalesce(p.gid, '')
   FROM (SELECT $1::bigint AS h) h, pg_locks l
   LEFT JOIN pg_stat_activity a ON a.pid = l.pid

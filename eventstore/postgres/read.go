@@ -31,6 +31,9 @@ func (s *Store) ReadStream(ctx context.Context, stream eventstore.StreamID, r ev
 
 // ReadStream reads one stream as the transaction sees it, its own appends included.
 func (t *TxStore) ReadStream(ctx context.Context, stream eventstore.StreamID, r eventstore.Range) iter.Seq2[eventstore.RecordedEvent, error] {
+	if err := t.broken(); err != nil {
+		return func(yield func(eventstore.RecordedEvent, error) bool) { yield(eventstore.RecordedEvent{}, err) }
+	}
 	return t.store.readStream(ctx, t.tx, stream, r)
 }
 

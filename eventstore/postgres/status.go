@@ -32,7 +32,7 @@ type ConsumerStatus struct {
 	Since         time.Time
 	// Owner is who works on it now; empty when nobody does.
 	Owner string
-	// Applied is the position at or below which everything has taken effect.
+	// Applied is the position at or below which everything has taken effect; for an inline projection that is always all.
 	Applied eventstore.Position
 	// Positions is the distance to the safe head, an upper bound of the number of events behind.
 	Positions int64
@@ -81,9 +81,9 @@ func (s *Store) Status(ctx context.Context) (Status, error) {
 }
 
 const consumersSQL = `
-SELECT c.consumer, c.version, c.kind, g.segment, c.state, c.reason, c.since,
-       CASE WHEN g.expires_at > clock_timestamp() THEN g.owner ELSE '' END, g.floor,
+SELECT c.consumer, c.version, c.kind, coalesce(g.segment, 0), c.state, c.reason, c.since,
+       CASE WHEN g.expires_at > clock_timestamp() THEN g.owner ELSE '' END, coalesce(g.floor, $1::bigint),
        CASE WHEN g.floor < $1::bigint THEN
          (SELECT e.recorded_at FROM {schema}.events e WHERE e.position > g.floor AND e.position <= $1::bigint ORDER BY e.position LIMIT 1) END
-  FROM {schema}.consumers c JOIN {schema}.segments g USING (consumer, version)
+  FROM {schema}.consumers c LEFT JOIN {schema}.segments g USING (consumer, version)
  ORDER BY c.consumer, c.version, g.segment`

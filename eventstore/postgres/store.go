@@ -79,6 +79,7 @@ type Store struct {
 	epoch      uuid.UUID
 	partitions int
 	head       head
+	held       holder
 	wake       signal
 	ranges     ranges
 	listening  atomic.Bool

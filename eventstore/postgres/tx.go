@@ -19,13 +19,15 @@ import (
 //
 // A TxStore is for one goroutine, as its transaction is.
 type TxStore struct {
-	store *Store
-	tx    pgx.Tx
+	store  *Store
+	tx     pgx.Tx
+	failed error // what broke the transaction
 }
 
 // WithTx returns the store as seen inside tx, which must be a transaction on the store's database with isolation READ
-// COMMITTED. Settings of tx are left as they were. Readers in this process are woken when the caller calls
-// [Store.Wake] after the commit, or else by polling.
+// COMMITTED. Settings of tx are left as they were, except that its commit waits for the disk even where
+// synchronous_commit is off. Readers in this process are woken when the caller calls [Store.Wake] after the commit, or
+// else by polling.
 func (s *Store) WithTx(tx pgx.Tx) *TxStore { return &TxStore{store: s, tx: tx} }
 
 var (
@@ -44,15 +46,30 @@ func (t *TxStore) Append(ctx context.Context, writes ...eventstore.Write) (event
 }
 
 func (t *TxStore) append(ctx context.Context, writes []eventstore.Write) (eventstore.AppendResult, error) {
+	if err := t.broken(); err != nil {
+		return eventstore.AppendResult{}, err
+	}
 	p, err := t.store.plan(ctx, writes)
 	if err != nil || len(p.writes) == 0 {
 		return eventstore.AppendResult{}, err
 	}
 	if err := t.store.runIn(ctx, t.tx, p); err != nil {
+		t.failed = err
 		if errors.Is(err, ErrNoRange) {
 			t.store.ensureRangesSoon()
 		}
 		return t.store.explain(ctx, t.tx, p, err)
 	}
 	return p.result(t.store.epoch), nil
+}
+
+// broken returns the error that broke the transaction, while it is broken: what PostgreSQL says of every later statement
+// would hide it. A savepoint that is rolled back mends the transaction.
+func (t *TxStore) broken() error {
+	const inFailedTransaction = 'E' // ReadyForQuery, PostgreSQL's frontend/backend protocol
+	if t.failed != nil && t.tx.Conn().PgConn().TxStatus() == inFailedTransaction {
+		return t.failed
+	}
+	t.failed = nil
+	return nil
 }
