@@ -38,8 +38,8 @@ type Config struct {
 // processes may run the same projections: one of them works on each, the others wait to take over.
 //
 // A projection stops when an event has failed Config.Attempts times, and when the log is not the one it had read. The
-// others go on. It is tried again by every process that takes it over later, so deploying a fixed program is all that
-// is needed.
+// others go on. It is tried again by a process that starts later, or that was waiting to take over, but not by the one
+// that gave up: deploying a fixed program is all that is needed.
 //
 // A Runner is safe for concurrent use, but Run only once at a time.
 type Runner struct {

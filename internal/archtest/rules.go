@@ -13,8 +13,8 @@ var (
 	codecs    = []string{"github.com/vmihailenco/msgpack/v5"}
 	pgx       = []string{"github.com/jackc/pgx/v5"}
 	watermill = []string{"github.com/ThreeDotsLabs/watermill"}
-	// patience and concurrency: small, and without a world of their own.
-	small = []string{"golang.org/x/sync", "github.com/cenkalti/backoff/v5"}
+	// concurrency: small, and without a world of its own.
+	small = []string{"golang.org/x/sync"}
 	// for packages whose name ends in test.
 	testTools = []string{"github.com/google/go-cmp", "pgregory.net/rapid", "go.uber.org/goleak"}
 	// telemetry is the API only; exporters live in nested modules.
@@ -67,6 +67,7 @@ var rules = []rule{
 	{pkg: "internal/pgserver", foreign: [][]string{pgx}},
 	{pkg: "internal/testscale"},
 	{pkg: "internal/archtest"},
+	{pkg: "internal/docs"},
 	{pkg: "cmd/...", may: []string{"..."}, foreign: [][]string{{anything}}},
 	{pkg: "examples/...", may: []string{"..."}, foreign: [][]string{{anything}}},
 
@@ -89,6 +90,10 @@ var neverReach = []struct{ pkg, prefix, why string }{
 	{"saga", module + "eventstore/postgres", "sagas take the log as an interface"},
 	{"saga", module + "aggregate", "sagas declare the one method that they need"},
 	{"outbox", module + "eventstore/postgres", "the relay takes the log as an interface"},
+	{"examples/ledger/journal", pgx[0], "a domain compiles without PostgreSQL"},
+	{"examples/ledger/account", pgx[0], "a domain compiles without PostgreSQL"},
+	{"examples/ledger/entry", pgx[0], "a domain compiles without PostgreSQL"},
+	{"examples/ledger/book", pgx[0], "a domain compiles without PostgreSQL"},
 }
 
 // ownedBy lists foreign modules that one package alone imports.

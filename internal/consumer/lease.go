@@ -25,6 +25,9 @@ type lease struct {
 	store     uuid.UUID // the store's epoch
 }
 
+// takePatience bounds the wait for a lease's statement, so that a worker that is asked to end meanwhile does so in time.
+const takePatience = time.Second
+
 // errNotInstalled: the consumer's rows are not there (any more).
 var errNotInstalled = errors.New("consumer: not installed in the store")
 
