@@ -34,7 +34,7 @@ var errNotInstalled = errors.New("consumer: not installed in the store")
 // take tries to become the owner. Without an error and without a lease another owner lives, or the consumer is paused.
 func (w *Worker) take(ctx context.Context, db *pgxpool.Pool) (*lease, State, error) {
 	// Not broken off when ctx ends: a lease taken without knowing it could not be given back.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(w.cfg.Lease, time.Second))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(w.cfg.Lease, takePatience))
 	defer cancel()
 	var (
 		state                   string
