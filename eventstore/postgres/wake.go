@@ -147,5 +147,6 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 const (
 	listenSQL = `LISTEN "daybook_{tag}"`
-	notifySQL = `SELECT pg_notify('daybook_{tag}', '')`
+	// A notification is a hint: its commit need not wait for the disk, which the next append is waiting for.
+	notifySQL = `SELECT set_config('synchronous_commit', 'off', true), pg_notify('daybook_{tag}', '')`
 )
