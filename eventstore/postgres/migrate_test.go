@@ -279,7 +279,7 @@ func TestRunningStoreSurvivesAMigration(t *testing.T) {
 	}
 	use := func(what string, first int) { // each change is met by another deed first
 		t.Helper()
-		for i := range 3 * len(deeds) {
+		for i := range 2 * len(deeds) {
 			for _, s := range []*postgres.Store{store, plain} {
 				if err := deeds[(first+i)%len(deeds)](s); err != nil {
 					t.Fatalf("%s: deed %d: %v", what, (first+i)%len(deeds), err)
