@@ -77,7 +77,8 @@ func TestSettingsBehindATransactionPooler(t *testing.T) {
 		t.Errorf("the backend had %s and has %s", before, after)
 	}
 	// Registrations end with each transaction, though the backend lives on.
-	if n := value[int](t, direct, `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2`); n != 0 {
+	if n := value[int](t, direct, `SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database AND d.datname = current_database()
+		WHERE locktype = 'advisory' AND objsubid = 2`); n != 0 {
 		t.Errorf("%d registrations stay", n)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
