@@ -191,7 +191,9 @@ func TestTorture(t *testing.T) {
 		t.Log(report)
 		switch {
 		case slices.Contains(controls, report.Name):
-			if report.Lost == 0 {
+			// How soon chance finds the subtler mistake depends on the machine; TestWrongReadersAreCaught leads both readers
+			// into it by a fixed schedule. At full size chance must do it too.
+			if report.Lost == 0 && (testscale.Factor() >= 1 || report.Name != controls[len(controls)-1]) {
 				t.Errorf("the wrong reader %q lost nothing: the torture is too mild to find a wrong one", report.Name)
 			}
 		case !report.Clean():
