@@ -77,10 +77,17 @@ func openQuietly(pool *pgxpool.Pool) (*postgres.Store, error) {
 	return postgres.New(context.Background(), pool, postgres.Config{Logger: slog.New(slog.DiscardHandler)})
 }
 
-// R-OP06: a dump that is restored elsewhere is noticed, settled by the operator, and works on.
-func TestDumpAndRestoreIntoAnotherCluster(t *testing.T) {
+func TestOtherClusters(t *testing.T) {
 	t.Parallel()
 	from, to := startServer(t), startServer(t)
+	t.Run("dump and restore", func(t *testing.T) { testDumpAndRestore(t, from, to) })
+	t.Run("copy", func(t *testing.T) { testCopiedDatabase(t, to) })
+	t.Run("standby", func(t *testing.T) { testStandby(t, from) })
+}
+
+// R-OP06: a dump that is restored elsewhere is noticed, settled by the operator, and works on.
+func testDumpAndRestore(t *testing.T, from, to *pgserver.Server) {
+	t.Helper()
 	source := poolAt(t, from.URL())
 	if err := postgres.Migrate(t.Context(), source, postgres.MigrateConfig{RangeSize: 1000}); err != nil {
 		t.Fatal(err)
@@ -138,9 +145,8 @@ func TestDumpAndRestoreIntoAnotherCluster(t *testing.T) {
 }
 
 // A copy within one cluster is another history too.
-func TestCopiedDatabaseIsNoticed(t *testing.T) {
-	t.Parallel()
-	server := startServer(t)
+func testCopiedDatabase(t *testing.T, server *pgserver.Server) {
+	t.Helper()
 	admin := poolAt(t, server.URL())
 	mustExec(t, admin, `CREATE DATABASE original`)
 	original, err := pgxpool.New(t.Context(), database(t, server.URL(), "original"))
@@ -181,9 +187,8 @@ func TestHealthNoticesANewEpoch(t *testing.T) {
 }
 
 // A standby has no locks of writers, so its log has no safe head: the store refuses it.
-func TestStandbyIsRefused(t *testing.T) {
-	t.Parallel()
-	primary := startServer(t)
+func testStandby(t *testing.T, primary *pgserver.Server) {
+	t.Helper()
 	pool := poolAt(t, primary.URL())
 	if err := postgres.Migrate(t.Context(), pool, postgres.MigrateConfig{}); err != nil {
 		t.Fatal(err)

@@ -78,3 +78,8 @@ func (l *Log) Poll() time.Duration {
 	defer l.mu.Unlock()
 	return l.poll
 }
+
+// HealthWithin is Health with another limit for holding the head.
+func (s *Store) HealthWithin(ctx context.Context, patience time.Duration) eventstore.Health {
+	return s.health(ctx, patience)
+}

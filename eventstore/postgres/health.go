@@ -12,7 +12,9 @@ const heldTooLong = 10 * time.Second
 
 // Health reports whether appends and reads can work: the database answers, its epoch is settled, ranges lie ahead, and
 // nothing holds the head of the log. It asks the database and ends with ctx.
-func (s *Store) Health(ctx context.Context) eventstore.Health {
+func (s *Store) Health(ctx context.Context) eventstore.Health { return s.health(ctx, heldTooLong) }
+
+func (s *Store) health(ctx context.Context, patience time.Duration) eventstore.Health {
 	h := eventstore.Health{Component: "store " + s.cfg.Schema, State: "ok", Ready: true}
 	bad := func(state, reason string) eventstore.Health {
 		h.Ready, h.State, h.Reason = false, state, reason
@@ -45,7 +47,7 @@ func (s *Store) Health(ctx context.Context) eventstore.Health {
 	if err != nil {
 		return bad("unreachable", err.Error())
 	}
-	if held && blocker.Age > heldTooLong {
+	if held && blocker.Age > patience {
 		h.Since = time.Now().Add(-blocker.Age)
 		return bad("head held", blocker.String())
 	}
