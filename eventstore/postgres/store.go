@@ -84,6 +84,7 @@ type Store struct {
 	ranges     ranges
 	listening  atomic.Bool
 	notify     chan struct{}
+	id         string // tells this Store's notifications from others'
 }
 
 var _ eventstore.Store = (*Store)(nil)
@@ -96,7 +97,7 @@ func New(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{cfg: cfg, sql: newStatements(cfg.Schema), notify: make(chan struct{}, 1)}
+	s := &Store{cfg: cfg, sql: newStatements(cfg.Schema), notify: make(chan struct{}, 1), id: uuid.NewString()}
 	own := pool.Config()
 	own.MaxConns = cfg.MaxConns
 	own.MinConns = min(own.MinConns, own.MaxConns)

@@ -65,7 +65,7 @@ func (s *Store) notifyOthers(ctx context.Context) error {
 			return nil
 		case <-s.notify:
 		}
-		if _, err := s.pool.Exec(ctx, s.sql.notify); err != nil && ctx.Err() == nil {
+		if _, err := s.pool.Exec(ctx, s.sql.notify, s.id); err != nil && ctx.Err() == nil {
 			s.cfg.Logger.Warn("daybook: notification not sent; readers in other processes will see events by polling", "error", err)
 		}
 		if !sleep(ctx, notifyEvery) {
@@ -111,22 +111,24 @@ func (s *Store) listenOnce(ctx context.Context) (err error) {
 		return err
 	}
 	s.listening.Store(true)
+	s.wake.broadcast()
 	for {
-		s.wake.broadcast()
 		// A connection that died silently gives no error; asking it now and then does.
 		wait, cancel := context.WithTimeout(ctx, time.Minute)
-		_, err := conn.WaitForNotification(wait)
+		note, err := conn.WaitForNotification(wait)
 		cancel()
-		if err != nil {
-			if ctx.Err() != nil {
-				return ctx.Err()
+		switch {
+		case err == nil:
+			if note.Payload != s.id { // readers here were woken by the append itself
+				s.wake.broadcast()
 			}
-			if !errors.Is(err, context.DeadlineExceeded) {
-				return err
-			}
-			if conn.IsClosed() {
-				return fmt.Errorf("postgres: connection closed while waiting: %w", err)
-			}
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case !errors.Is(err, context.DeadlineExceeded):
+			return err
+		case conn.IsClosed():
+			return fmt.Errorf("postgres: connection closed while waiting: %w", err)
+		default:
 			if err := conn.Ping(ctx); err != nil {
 				return err
 			}
@@ -148,5 +150,5 @@ func sleep(ctx context.Context, d time.Duration) bool {
 const (
 	listenSQL = `LISTEN "daybook_{tag}"`
 	// A notification is a hint: its commit need not wait for the disk, which the next append is waiting for.
-	notifySQL = `SELECT set_config('synchronous_commit', 'off', true), pg_notify('daybook_{tag}', '')`
+	notifySQL = `SELECT set_config('synchronous_commit', 'off', true), pg_notify('daybook_{tag}', $1)`
 )

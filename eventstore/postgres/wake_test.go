@@ -177,8 +177,8 @@ func TestNotificationsAreCoalesced(t *testing.T) {
 			break
 		}
 		got++
-		if n.Payload != "" {
-			t.Errorf("a notification carries %q", n.Payload)
+		if len(n.Payload) != 36 {
+			t.Errorf("a notification carries %q, want the id of its Store and nothing of the append", n.Payload)
 		}
 	}
 	if most := int(took/(5*time.Millisecond)) + 2; got < 1 || got > most || got >= writers*each {
