@@ -134,8 +134,12 @@ func (p *pooler) addServer() error {
 	if err != nil {
 		return err
 	}
-	p.idle <- server
-	return nil
+	select {
+	case p.idle <- server:
+		return nil
+	default:
+		return errors.Join(errors.New("a backend too many"), server.Conn.Close())
+	}
 }
 
 func (p *pooler) serve(conn net.Conn) error {
@@ -268,6 +272,10 @@ func (c *poolerClient) answer(server *pgconn.HijackedConn, done chan struct{}) {
 		ready, isReady := message.(*pgproto3.ReadyForQuery)
 		if isReady {
 			c.mu.Lock()
+			if c.server != server { // dropped meanwhile, and replaced
+				c.mu.Unlock()
+				return
+			}
 			c.syncs--
 			if ready.TxStatus == 'I' && c.syncs == 0 && !c.pending {
 				// Given back before the client hears of it, or its next transaction would find it still taken.
