@@ -85,6 +85,7 @@ var groups = []group{
 	{"append", appendFigures},
 	{"read", readFigures},
 	{"latency", latencyFigures},
+	{"hot", hotFigures},
 }
 
 // env is what a group works with.
@@ -124,7 +125,7 @@ func run(ctx context.Context, only string) error {
 		figures = append(figures, list...)
 	}
 	if !known {
-		return fmt.Errorf("bench: no group %q; there are append, read, latency", only)
+		return fmt.Errorf("bench: no group %q; there are append, read, latency, hot", only)
 	}
 	return write(figures, only == "")
 }
