@@ -35,10 +35,14 @@ func TestVisibleSoon(t *testing.T) {
 		}
 		visible = append(visible, time.Since(began))
 	}
-	median := func(d []time.Duration) time.Duration { slices.Sort(d); return d[len(d)/2] }
-	m, one, app := median(visible), median(trip), median(appended)
+	m, one, app := middle(visible), middle(trip), middle(appended)
 	t.Logf("visible %v, append %v, SELECT 1 %v: %.1f round trips", m, app, one, float64(m)/float64(one))
 	if m > 500*time.Millisecond {
 		t.Errorf("median %v from command to visible", m)
 	}
+}
+
+func middle(d []time.Duration) time.Duration {
+	slices.Sort(d)
+	return d[len(d)/2]
 }
