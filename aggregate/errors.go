@@ -21,6 +21,7 @@ type ExistsError struct {
 	Version eventstore.Version
 }
 
+// Error names the aggregate and its version.
 func (e *ExistsError) Error() string {
 	return fmt.Sprintf("aggregate: %s exists already, at version %d", e.Stream, e.Version)
 }

@@ -46,6 +46,7 @@ type ConflictError struct {
 	Actual Version
 }
 
+// Error names the stream, what was expected and what was found.
 func (e *ConflictError) Error() string {
 	return fmt.Sprintf("eventstore: conflict on stream %q: expected %s, found version %d", e.Stream, e.Expected, e.Actual)
 }
@@ -56,6 +57,7 @@ func (e *ConflictError) Is(target error) bool { return target == ErrConflict }
 // ClosedError says which stream takes no more events. It matches [ErrStreamClosed].
 type ClosedError struct{ Stream StreamID }
 
+// Error names the stream.
 func (e *ClosedError) Error() string { return fmt.Sprintf("eventstore: stream %q is closed", e.Stream) }
 
 // Is matches [ErrStreamClosed].
@@ -69,6 +71,7 @@ type UnknownTypeError struct {
 	Position Position
 }
 
+// Error names the event and the remedy.
 func (e *UnknownTypeError) Error() string {
 	return fmt.Sprintf("eventstore: event type %q of stream %q version %d (position %s) is in no catalog: deploy the code that knows it",
 		e.Type, e.Stream, e.Version, e.Position)
@@ -86,6 +89,7 @@ type DecodeError struct {
 	Err      error
 }
 
+// Error names the event and the cause.
 func (e *DecodeError) Error() string {
 	return fmt.Sprintf("eventstore: decode %q of stream %q version %d (position %s): %v", e.Type, e.Stream, e.Version, e.Position, e.Err)
 }
@@ -103,6 +107,7 @@ type InvalidError struct {
 	Remedy string
 }
 
+// Error names the field, its value, the reason and the remedy; a long value is shortened.
 func (e *InvalidError) Error() string {
 	return fmt.Sprintf("eventstore: %s %s %s: %s", e.Field, shorten(e.Value), e.Reason, e.Remedy)
 }
@@ -118,6 +123,7 @@ type HistoryError struct {
 	Remedy string
 }
 
+// Error gives the reason and the remedy.
 func (e *HistoryError) Error() string {
 	return "eventstore: history changed: " + e.Reason + ": " + e.Remedy
 }

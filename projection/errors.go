@@ -33,6 +33,7 @@ type NotInstalledError struct {
 	Missing string
 }
 
+// Error names the projection, what is missing and the remedy.
 func (e *NotInstalledError) Error() string {
 	return fmt.Sprintf("projection: %q version %d is not installed (%s): call projection.Install with a role that may create tables",
 		e.Projection, e.Version, e.Missing)
@@ -45,6 +46,7 @@ type ShapeError struct {
 	Have, Want string
 }
 
+// Error names both shapes and the remedy.
 func (e *ShapeError) Error() string {
 	return fmt.Sprintf("projection: %q version %d is installed as (%s), the program has (%s): raise Version, and call projection.Install",
 		e.Projection, e.Version, e.Have, e.Want)
@@ -59,6 +61,7 @@ type StoppedError struct {
 	Since      time.Time
 }
 
+// Error names the projection, its state, since when, and why.
 func (e *StoppedError) Error() string {
 	text := fmt.Sprintf("projection: %q version %d is %s since %s", e.Projection, e.Version, e.State, e.Since.UTC().Format(time.RFC3339))
 	if e.Reason != "" {
@@ -79,6 +82,7 @@ type StaleError struct {
 	Err    error
 }
 
+// Error says how far behind the projection is, and that the write is stored.
 func (e *StaleError) Error() string {
 	return fmt.Sprintf("projection: %q version %d is at position %s, at most %d events behind %s: the write is stored, but not yet visible here: %v",
 		e.Projection, e.Version, e.Have, e.Behind, e.Want, e.Err)

@@ -181,6 +181,7 @@ func (r Report) Clean() bool {
 	return r.Lost == 0 && r.Doubled == 0 && r.Reordered == 0 && r.Unknown == 0 && r.Err == nil
 }
 
+// String is one line with all counts and the first fault.
 func (r Report) String() string {
 	text := fmt.Sprintf("reader %q: %d of %d events; lost %d, doubled %d, reordered %d, unknown %d",
 		r.Name, r.Seen, r.Events, r.Lost, r.Doubled, r.Reordered, r.Unknown)

@@ -13,6 +13,7 @@ type Defect struct {
 	Detail string
 }
 
+// String is one line for people.
 func (d Defect) String() string { return fmt.Sprintf("stream %q: %s", d.Stream, d.Detail) }
 
 // Check reads the whole log and compares it with the heads of the streams: versions without gaps, rising with positions,

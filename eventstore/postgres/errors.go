@@ -27,6 +27,7 @@ type SchemaError struct {
 	Have, Want int
 }
 
+// Error names both versions and the command that helps.
 func (e *SchemaError) Error() string {
 	if e.Have > e.Want {
 		return fmt.Sprintf("postgres: schema %q is at version %d, newer than the %d of this release: deploy a newer release", e.Schema, e.Have, e.Want)

@@ -129,6 +129,7 @@ type Blocker struct {
 	Above eventstore.Position
 }
 
+// String is one line for people: who holds the head, since when, and what to do about it.
 func (b Blocker) String() string {
 	if b.PID == 0 {
 		return fmt.Sprintf("prepared transaction %q (for %s) holds the head at position %s: COMMIT PREPARED or ROLLBACK PREPARED it",
