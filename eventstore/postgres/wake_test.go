@@ -140,7 +140,7 @@ func TestListenerThatWasKilled(t *testing.T) {
 	}
 }
 
-// Notifications are for waking only: many appends need few.
+// R-PG03: notifications are for waking only, and not part of an append; many appends need few.
 func TestNotificationsAreCoalesced(t *testing.T) {
 	t.Parallel()
 	store, pool := freshStore(t, postgres.Config{})

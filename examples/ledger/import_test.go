@@ -165,11 +165,12 @@ func TestBadInput(t *testing.T) {
 			says: []string{"line 4", "rule both-sides"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := s.run(t, "import", fileOf(t, c.text))
+			path := fileOf(t, c.text)
+			r := s.run(t, "import", path)
 			if r.code != 1 || r.out != "" {
 				t.Errorf("the import ended with %d, and printed %q", r.code, r.out)
 			}
-			for _, text := range append(c.says, "nothing of that entry was stored", "correct the file") {
+			for _, text := range append(c.says, path, "nothing of that entry was stored", "correct the file") {
 				if !strings.Contains(r.notes, text) {
 					t.Errorf("the note does not say %q:\n%s", text, r.notes)
 				}
