@@ -83,3 +83,8 @@ func (l *Log) Poll() time.Duration {
 func (s *Store) HealthWithin(ctx context.Context, patience time.Duration) eventstore.Health {
 	return s.health(ctx, patience)
 }
+
+// WatchHead is the part of Run that logs who holds the head, with other times.
+func (s *Store) WatchHead(ctx context.Context, every, patience time.Duration) error {
+	return s.watchHead(ctx, every, patience)
+}

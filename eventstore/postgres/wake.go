@@ -59,14 +59,23 @@ func (s *Store) appended(last int64) {
 
 // notifyOthers sends pending notifications until ctx ends.
 func (s *Store) notifyOthers(ctx context.Context) error {
+	failing := false
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-s.notify:
 		}
-		if _, err := s.pool.Exec(ctx, s.sql.notify, s.id); err != nil && ctx.Err() == nil {
-			s.cfg.Logger.Warn("daybook: notification not sent; readers in other processes will see events by polling", "error", err)
+		_, err := s.pool.Exec(ctx, s.sql.notify, s.id)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && !failing:
+			failing = true
+			s.cfg.Logger.Warn("daybook: notifications cannot be sent; readers in other processes see events by polling", "error", err)
+		case err == nil && failing:
+			failing = false
+			s.cfg.Logger.Info("daybook: notifications are sent again")
 		}
 		if !sleep(ctx, notifyEvery) {
 			return nil
@@ -78,9 +87,15 @@ func (s *Store) notifyOthers(ctx context.Context) error {
 // notifications in between are lost; while there is no connection they poll.
 func (s *Store) listen(ctx context.Context) error {
 	backoff := pollMin
+	interrupted := false
 	for ctx.Err() == nil {
 		start := time.Now()
-		err := s.listenOnce(ctx)
+		err := s.listenOnce(ctx, func() {
+			if interrupted {
+				s.cfg.Logger.Info("daybook: listening for notifications again")
+			}
+			interrupted = false
+		})
 		s.listening.Store(false)
 		if ctx.Err() != nil {
 			return nil
@@ -88,7 +103,10 @@ func (s *Store) listen(ctx context.Context) error {
 		if time.Since(start) > time.Minute {
 			backoff = pollMin
 		}
-		s.cfg.Logger.Warn("daybook: listening for notifications interrupted; polling until it is back", "error", err, "again_in", backoff)
+		if !interrupted {
+			interrupted = true
+			s.cfg.Logger.Warn("daybook: listening for notifications interrupted; polling until it is back", "error", err)
+		}
 		if !sleep(ctx, backoff) {
 			return nil
 		}
@@ -97,7 +115,7 @@ func (s *Store) listen(ctx context.Context) error {
 	return nil
 }
 
-func (s *Store) listenOnce(ctx context.Context) (err error) {
+func (s *Store) listenOnce(ctx context.Context, begun func()) (err error) {
 	conn, err := pgx.ConnectConfig(ctx, s.pool.Config().ConnConfig)
 	if err != nil {
 		return err
@@ -110,6 +128,7 @@ func (s *Store) listenOnce(ctx context.Context) (err error) {
 	if _, err := conn.Exec(ctx, expand(listenSQL, s.cfg.Schema)); err != nil {
 		return err
 	}
+	begun()
 	s.listening.Store(true)
 	s.wake.broadcast()
 	for {
