@@ -16,6 +16,7 @@ import (
 const (
 	defaultLease    = 10 * time.Second
 	minLease        = 100 * time.Millisecond
+	maxLease        = 24 * time.Hour // PostgreSQL's time-outs end at 24 days
 	defaultBatch    = 500
 	maxBatch        = 100_000
 	defaultAttempts = 5
@@ -55,6 +56,9 @@ func (c Config) Validate() error {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	if c.Lease != 0 && c.Lease < minLease {
 		fault("Config.Lease: %v is too short: want at least %v, or 0 for %v", c.Lease, minLease, defaultLease)
+	}
+	if c.Lease > maxLease {
+		fault("Config.Lease: %v is too long: want at most %v, or 0 for %v", c.Lease, maxLease, defaultLease)
 	}
 	if c.BatchSize < 0 || c.BatchSize > maxBatch {
 		fault("Config.BatchSize: %d: must be between 1 and %d, or 0 for %d", c.BatchSize, maxBatch, defaultBatch)

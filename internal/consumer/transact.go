@@ -62,7 +62,8 @@ func (t *tenure) queueFence(b *pgx.Batch, to eventstore.Position) {
 	b.Queue(t.w.sql.commit, t.w.spec.Name, t.w.spec.Version, segment, t.lease.epoch, t.lease.parkedRev, t.floor.Ordinal(), to.Ordinal())
 }
 
-// moveFloor commits a floor without effects; the statement is its own transaction.
+// moveFloor commits a floor without effects. The transaction is an explicit one because the role's default isolation may
+// be any.
 func (t *tenure) moveFloor(to eventstore.Position) error {
 	conn, err := t.db.Acquire(t.work)
 	if err != nil {
@@ -70,7 +71,9 @@ func (t *tenure) moveFloor(to eventstore.Position) error {
 	}
 	defer conn.Release()
 	b := &pgx.Batch{}
+	b.Queue("begin isolation level read committed read write")
 	t.queueFence(b, to)
+	b.Queue("commit")
 	if err := conn.SendBatch(t.work, b).Close(); err != nil {
 		err = t.rollback(conn, err, false)
 		var failed *failedError
