@@ -74,6 +74,12 @@ func typed[E any](payload any, r *eventstore.RecordedEvent) (Event[E], error) {
 	}, nil
 }
 
+// decode also survives a panic of the event type's own unmarshaller.
+func decode(catalog *eventstore.Catalog, e eventstore.RecordedEvent) (payload any, err error) {
+	defer recovered("decoding the event", &err)
+	return catalog.Decode(e)
+}
+
 // recovered turns a panic of user code into an error. The value of the panic is user code's own text.
 func recovered(what string, err *error) {
 	if r := recover(); r != nil {

@@ -99,7 +99,7 @@ func (h *handlers) Plan(_ context.Context, events []eventstore.RecordedEvent) (c
 func (h *handlers) plan(events []eventstore.RecordedEvent) (*handlerPlan, error) {
 	p := &handlerPlan{h: h, events: events, payloads: make([]any, len(events))}
 	for i := range events {
-		payload, err := h.catalog.Decode(events[i])
+		payload, err := decode(h.catalog, events[i])
 		if err != nil {
 			return nil, &consumer.EventError{Index: i, Err: err}
 		}

@@ -21,14 +21,16 @@ import (
 //
 // The SQL view with the projection's plain name is pointed at the version installed last. Older versions are kept.
 //
-// The error is a [*ShapeError] when a version is installed with other columns, a [*NotInstalledError] when the store
-// itself is missing.
+// The error is a [*ShapeError] when a version is installed with other columns or in another Schema, a
+// [*NotInstalledError] when the store itself is missing. A table that is there without being registered in the store,
+// because it is that of another store's projection for example, is refused.
 func Install(ctx context.Context, pool *pgxpool.Pool, projections ...Definition) error {
 	defined, err := define(projections)
 	if err != nil || len(defined) == 0 {
 		return err
 	}
-	tx, err := pool.Begin(ctx)
+	// Each statement must see what it has waited for, whatever the role's default isolation.
+	tx, err := pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	if err != nil {
 		return fmt.Errorf("projection: install: %w", err)
 	}
@@ -112,6 +114,12 @@ func (t *table) install(ctx context.Context, tx pgx.Tx, name string) error {
 		return err
 	}
 	if _, err := tx.Exec(ctx, t.create); err != nil {
+		var pg *pgconn.PgError
+		if errors.As(err, &pg) && pg.Code == "42P07" {
+			// Its rows are of events that this consumer has not read: folding the log onto them would count twice.
+			return fmt.Errorf("the table is there, but was not made by this projection of this store: "+
+				"drop it if nothing uses it any more, or set Schema: %w", err)
+		}
 		return err
 	}
 	// Replacing works unless columns differ; then the view is made anew, which fails if somebody built on it.

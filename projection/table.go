@@ -76,7 +76,11 @@ func (t *table) build() {
 		}
 	}
 
-	t.create = "CREATE TABLE IF NOT EXISTS " + t.quoted + " (" +
+	if t.schema != defaultSchema {
+		t.fingerprint += " in schema " + t.schema
+	}
+
+	t.create = "CREATE TABLE " + t.quoted + " (" +
 		list(t.keys, ", ", func(_ int, p *part) string { return p.declaration(true) })
 	for i := range t.values {
 		t.create += ", " + t.values[i].declaration(false)

@@ -46,7 +46,7 @@ type View[K comparable, S any] struct {
 	Gone func(S) bool
 	// Inline: the view is applied by the append's own transaction, through [Inline], and not by a [Runner].
 	Inline bool
-	// Schema holds the view's tables. Default "readmodels".
+	// Schema holds the view's tables. Two stores of one database need one each. Default "readmodels".
 	Schema string
 	// StoreSchema is the schema of the event store. Default "daybook".
 	StoreSchema string

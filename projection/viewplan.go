@@ -69,7 +69,7 @@ func (p *viewPlan[K, S]) keyAt(i int) reflect.Value { return reflect.ValueOf(&p.
 // visit decodes one event and asks the folds which keys it touches.
 func (p *viewPlan[K, S]) visit(i int) (err error) {
 	event := &p.events[i]
-	payload, err := p.c.view.Events.Decode(*event)
+	payload, err := decode(p.c.view.Events, *event)
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,8 @@ func (p *viewPlan[K, S]) Load(b *pgx.Batch) {
 	if len(p.keys) == 0 {
 		return
 	}
-	b.Queue(p.c.table.load, p.args...).Query(func(rows pgx.Rows) error {
+	b.Queue(p.c.table.load, p.args...).Query(func(rows pgx.Rows) (err error) {
+		defer recovered("reading a row of view "+p.c.view.Name, &err)
 		cells, targets := cellsFor(p.c.table.values)
 		var n int64
 		targets = append([]any{&n}, targets...)

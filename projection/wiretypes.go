@@ -21,6 +21,9 @@ var (
 	jsonMarshalerType   = reflect.TypeFor[json.Marshaler]()
 )
 
+// The driver counts microseconds in 64 bits and would wrap around beyond, without an error.
+const minYear, maxYear = -4712, 294_000
+
 // isScalar reports whether a type is one column although it is a struct or an array.
 func isScalar(t reflect.Type) bool {
 	return t == timeType || t == uuidType || hasText(t) || t.Kind() != reflect.Struct
@@ -127,10 +130,20 @@ func bytesWire() wire {
 }
 
 func timeWire() wire {
-	settled := func(v reflect.Value) time.Time { return v.Interface().(time.Time).UTC().Truncate(time.Microsecond) }
-	w := wireOf("timestamptz", "timestamptz", func(v reflect.Value) (time.Time, error) { return settled(v), nil },
+	settled := func(v reflect.Value) (time.Time, error) {
+		t := v.Interface().(time.Time).UTC().Truncate(time.Microsecond)
+		if year := t.Year(); year < minYear || year > maxYear {
+			return t, fmt.Errorf("the year %d lies outside %d to %d, which timestamptz can hold", year, minYear, maxYear)
+		}
+		return t, nil
+	}
+	w := wireOf("timestamptz", "timestamptz", settled,
 		func(t time.Time, v reflect.Value) error { v.Set(reflect.ValueOf(t.UTC())); return nil })
-	w.settle = func(v reflect.Value) error { v.Set(reflect.ValueOf(settled(v))); return nil }
+	w.settle = func(v reflect.Value) error {
+		t, err := settled(v)
+		v.Set(reflect.ValueOf(t))
+		return err
+	}
 	w.key = true
 	return w
 }
