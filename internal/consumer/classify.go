@@ -38,6 +38,9 @@ func classify(err error, dead bool) kind {
 	if errors.Is(err, eventstore.ErrHistory) {
 		return history
 	}
+	if tooLarge(err) {
+		return failure
+	}
 	var connect *pgconn.ConnectError
 	if errors.As(err, &connect) {
 		return environment
@@ -55,6 +58,10 @@ func classify(err error, dead bool) kind {
 	}
 	return failure
 }
+
+// tooLarge: the driver sends no message over a gigabyte, and says that it may be sent again. Only fewer events at a time
+// make it smaller. The driver has no type or value for this error.
+func tooLarge(err error) bool { return strings.Contains(err.Error(), "message body too large") }
 
 // classifyCode follows the table of SQLSTATE codes in PostgreSQL's manual.
 func classifyCode(code string) kind {

@@ -44,6 +44,7 @@ func TestClassify(t *testing.T) {
 		"syntax":               {code("42601"), false, failure, failure},
 		"dead":                 {errors.New("conn closed"), true, environment, environment},
 		"network":              {&net.OpError{Op: "read", Err: errors.New("reset")}, false, environment, environment},
+		"over a gigabyte":      {fmt.Errorf("apply: %w", errors.New("write failed: message body too large")), true, failure, failure},
 		"end of file":          {fmt.Errorf("read: %w", io.ErrUnexpectedEOF), false, environment, environment},
 		"busy":                 {fmt.Errorf("append: %w", eventstore.ErrBusy), false, environment, environment},
 		"history":              {&eventstore.HistoryError{Reason: "x"}, false, history, failure},
