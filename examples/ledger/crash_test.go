@@ -141,20 +141,35 @@ func TestKillAtEveryPoint(t *testing.T) {
 
 const kills = 20
 
+// The points are spread over the whole import: each kill waits until about a twentieth more is stored, and then for a
+// random moment. Some come while the program starts.
 func TestKillAtRandomPoints(t *testing.T) {
 	t.Parallel()
 	seed := seeded(t)
 	path := longJournal(t)
+	total := eventsOf(t, path)
 	s, pool := newShell(t)
-	for killed := 0; killed < kills; {
-		// From before the first statement to some dozens of entries later.
-		if s.killAfter(t, time.Duration(seed.IntN(350))*time.Millisecond, "import", path) {
+	inside := 0
+	for killed, here := 0, 0; killed < kills; {
+		stored, after := here*total/kills+seed.IntN(total/kills), time.Duration(seed.IntN(30))*time.Millisecond
+		if seed.IntN(4) == 0 {
+			stored, after = 0, time.Duration(seed.IntN(350))*time.Millisecond
+		}
+		if s.killAfter(t, pool, stored, after, "import", path) {
 			killed++
+			here++
+			if stored > 0 {
+				inside++
+			}
 			continue
 		}
-		// A machine that is faster than the kills: go on with another ledger.
+		// The last kill came too late: go on with another ledger.
 		audit(t, s, pool, path)
 		s, pool = newShell(t)
+		here = 0
+	}
+	if inside < kills/4 {
+		t.Errorf("only %d of %d kills came in the middle of the import", inside, kills)
 	}
 	s.must(t, "import", path)
 	audit(t, s, pool, path)
@@ -163,26 +178,74 @@ func TestKillAtRandomPoints(t *testing.T) {
 	}
 }
 
-// killAfter starts the program and kills it; it reports whether there was anything left to kill.
-func (s shell) killAfter(t *testing.T, after time.Duration, args ...string) bool {
+// killAfter starts the program and kills it a while after so many events are stored; it reports whether there was
+// anything left to kill.
+func (s shell) killAfter(t *testing.T, pool *pgxpool.Pool, stored int, after time.Duration, args ...string) bool {
 	t.Helper()
-	cmd, _, notes := s.command(t.Context(), args...)
+	_, r := s.strike(t, pool, stored, after, func(p *os.Process) error {
+		_ = p.Kill() // one that has just ended needs no end
+		return nil
+	}, args...)
+	if r.code > 0 {
+		t.Fatalf("ledger %v failed before it was killed:\n%s", args, r.notes)
+	}
+	return r.code == -1
+}
+
+// strike starts the program, strikes a while after so many events are stored, and waits for the end of the program. It
+// reports whether it came to the strike.
+func (s shell) strike(
+	t *testing.T, pool *pgxpool.Pool, stored int, after time.Duration, strike func(*os.Process) error, args ...string,
+) (struck bool, r result) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd, out, notes := s.command(ctx, args...)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	timer := time.AfterFunc(after, func() { _ = cmd.Process.Kill() })
-	defer timer.Stop()
-	_ = cmd.Wait()
-	if cmd.ProcessState.ExitCode() > 0 {
-		t.Fatalf("ledger %v failed before it was killed:\n%s", args, notes)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait() // the exit code says it
+	}()
+	var due <-chan time.Time
+	if stored == 0 {
+		due = time.After(after)
 	}
-	return cmd.ProcessState.ExitCode() == -1
+	look := time.NewTicker(2 * time.Millisecond)
+	defer look.Stop()
+	for alive := true; alive; {
+		select {
+		case <-ended:
+			alive = false
+		case <-due:
+			struck = true
+			if err := strike(cmd.Process); err != nil {
+				t.Fatal(err)
+			}
+			<-ended
+			alive = false
+		case <-look.C:
+			var n int // stays 0 while there is no table
+			if due == nil && pool.QueryRow(ctx, "SELECT count(*) FROM daybook.events").Scan(&n) == nil && n >= stored {
+				due = time.After(after)
+			}
+		}
+	}
+	if ctx.Err() != nil {
+		t.Fatalf("ledger %v does not end:\n%s", args, notes)
+	}
+	return struck, result{code: cmd.ProcessState.ExitCode(), out: out.String(), notes: notes.String()}
 }
 
+// The server is killed in the middle of the import, at points spread over all of it; the program ends with an error, and
+// goes on when it is called again.
 func TestKillTheServer(t *testing.T) {
 	t.Parallel()
 	seed := seeded(t)
 	path := longJournal(t)
+	total := eventsOf(t, path)
 	server, err := pgserver.Start(t.Context(), pgserver.Options{Fsync: true})
 	if err != nil {
 		t.Fatal(err)
@@ -192,46 +255,43 @@ func TestKillTheServer(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	s := shell{url: server.URL()}
-	killed := 0
-	for range testscale.N(40) {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		cmd, _, notes := s.command(ctx, "import", path)
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		result := make(chan error, 1)
-		timer := time.AfterFunc(time.Duration(150+seed.IntN(350))*time.Millisecond, func() { result <- server.Kill() })
-		_ = cmd.Wait()
-		if timer.Stop() {
-			cancel()
-			break // done before its time: the machine is fast
-		}
-		killed++
-		if err := <-result; err != nil {
-			t.Fatal(err)
-		}
-		if code := cmd.ProcessState.ExitCode(); code != 1 {
-			t.Errorf("the import ended with %d when the server was killed, want 1:\n%s", code, notes)
-		}
-		if ctx.Err() != nil {
-			t.Fatalf("the import did not end when the server was killed:\n%s", notes)
-		}
-		cancel()
-		if err := server.Restart(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if killed == 0 {
-		t.Fatal("the import ended before the server was killed: make the journal longer")
-	}
-	s.must(t, "import", path)
 	pool, err := pgxpool.New(t.Context(), server.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer pool.Close()
+	s := shell{url: server.URL()}
+	times := testscale.N(40)
+	for i := range times {
+		// The last twentieth is left alone, so that there is something to kill it in.
+		part := total * 19 / 20 / times
+		struck, r := s.strike(t, pool, 1+i*part+seed.IntN(part), time.Duration(seed.IntN(30))*time.Millisecond,
+			func(*os.Process) error { return server.Kill() }, "import", path)
+		switch {
+		case r.code == 0 && i >= times/2:
+			t.Logf("the import was done before kill %d of %d", i+1, times)
+		case r.code != 1:
+			t.Errorf("the import ended with %d when the server was killed, want 1:\n%s", r.code, r.notes)
+		}
+		if !struck {
+			break
+		}
+		if err := server.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.must(t, "import", path)
 	audit(t, s, pool, path)
+}
+
+// eventsOf is how many events a journal leads to, at least.
+func eventsOf(t *testing.T, path string) int {
+	t.Helper()
+	n := 0
+	for _, e := range entriesOf(t, path) {
+		n += 1 + len(e.Postings)
+	}
+	return n
 }
 
 // seeded prints the seed; LEDGER_TEST_SEED sets it.
@@ -248,11 +308,11 @@ func seeded(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// longJournal is the real ledger where there is one, else the example's own many times over: entries that are equal to
-// others in the file, and nevertheless different ones.
+// longJournal is the real ledger where there is one, at full size, else the example's own many times over: entries that
+// are equal to others in the file, and nevertheless different ones.
 func longJournal(t *testing.T) string {
 	t.Helper()
-	if os.Getenv("DAYBOOK_ACCEPTANCE_DATA") != "" {
+	if os.Getenv("DAYBOOK_ACCEPTANCE_DATA") != "" && testscale.Factor() >= 1 {
 		return samples(t)[1].journal
 	}
 	var text strings.Builder
