@@ -31,11 +31,7 @@ again. "dev stop" stops it; its data stays.`,
 			defer found.Close()
 			fmt.Fprintln(d.out, found)
 			env := []string{pgserver.RunVariable + "=" + found.URL()}
-			ledger := []string{"go", "run", "./examples/ledger"}
-			if err := d.command(ctx, ".", env, append(ledger, "import", journal)...); err != nil {
-				return err
-			}
-			return d.command(ctx, ".", env, append(ledger, "balances")...)
+			return d.command(ctx, ".", env, "go", "run", "./examples/ledger", "import", journal) // which ends with the balances
 		},
 	}
 }
