@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -117,6 +119,9 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, cfg MigrateConfig) error {
 	if err != nil {
 		return err
 	}
+	if err := checkPool(ctx, pool); err != nil {
+		return err
+	}
 	have, err := schemaVersion(ctx, pool, cfg.Schema)
 	if err != nil {
 		return err
@@ -125,7 +130,9 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, cfg MigrateConfig) error {
 		return &SchemaError{Schema: cfg.Schema, Have: have, Want: len(list)}
 	}
 	for _, m := range list[min(have, len(list)):] {
-		if err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return m.apply(ctx, tx, cfg) }); err != nil {
+		// Whether a step is done is looked up after the wait for the lock, so the snapshot must not be from before it.
+		readCommitted := pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
+		if err := pgx.BeginTxFunc(ctx, pool, readCommitted, func(tx pgx.Tx) error { return m.apply(ctx, tx, cfg) }); err != nil {
 			return fmt.Errorf("postgres: migration %s: %w", m.name, err)
 		}
 	}
@@ -208,14 +215,15 @@ func schemaVersion(ctx context.Context, q querier, schema string) (int, error) {
 }
 
 // schemaName checks the name and gives the default. Quotes are refused because the name also stands inside literals,
-// percent because it stands inside formats.
+// percent because it stands inside formats, and line ends because it stands in comments.
 func schemaName(name string) (string, error) {
 	if name == "" {
 		return "daybook", nil
 	}
-	if len(name) > 63 || strings.ContainsAny(name, "'\"\\\x00{}$%") || strings.HasPrefix(name, "pg_") {
+	if len(name) > 63 || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) || strings.ContainsAny(name, "'\"\\{}$%") ||
+		strings.HasPrefix(name, "pg_") || name == "information_schema" {
 		return "", fmt.Errorf("postgres: Schema: %q is not a usable schema name: use at most 63 bytes without quotes, "+
-			"backslash, braces, dollar, percent and the prefix pg_", name)
+			"backslash, braces, dollar, percent, control characters and the prefix pg_", name)
 	}
 	return name, nil
 }

@@ -211,7 +211,7 @@ func TestSchemaError(t *testing.T) {
 func TestBadConfigurationIsRefused(t *testing.T) {
 	t.Parallel()
 	pool := postgrestest.Empty(t)
-	for _, schema := range []string{"a'b", `a"b`, `a\b`, "a\x00b", "{schema}", "a$b", "pg_mine", "50%", strings.Repeat("x", 64)} {
+	for _, schema := range []string{"a'b", `a"b`, `a\b`, "a\x00b", "{schema}", "a$b", "pg_mine", "50%", "a\nb", "a\xff", "information_schema", strings.Repeat("x", 64)} {
 		if err := postgres.Migrate(t.Context(), pool, postgres.MigrateConfig{Schema: schema}); err == nil || !strings.Contains(err.Error(), "schema name") {
 			t.Errorf("Migrate into %q: %v", schema, err)
 		}

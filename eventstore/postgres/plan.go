@@ -12,6 +12,9 @@ import (
 	"github.com/daybook-go/daybook/eventstore"
 )
 
+// The driver counts microseconds in 64 bits and would wrap around beyond, without an error.
+const minYear, maxYear = -4712, 294_000
+
 // plan is one append on its way: what to send, and what came back.
 type plan struct {
 	sql      *statements
@@ -57,6 +60,11 @@ func (s *Store) plan(ctx context.Context, writes []eventstore.Write) (*plan, err
 	p := &plan{sql: &s.sql, writes: prepared, ownIDs: ownIDs, events: countEvents(prepared), outcomes: make([]outcome, len(prepared))}
 	if s.cfg.Clock != nil {
 		now := s.cfg.Clock().UTC().Truncate(time.Microsecond)
+		if year := now.Year(); year < minYear || year > maxYear {
+			return nil, &eventstore.InvalidError{
+				Field: "Config.Clock", Value: now.String(), Reason: "lies outside what timestamptz can hold", Remedy: "mend the clock",
+			}
+		}
 		p.at = &now
 	}
 	p.columns.grow(p.events)

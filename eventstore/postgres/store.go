@@ -93,6 +93,9 @@ var _ eventstore.Store = (*Store)(nil)
 // is a [*SchemaError], a standby [ErrStandby], a pooler that was not announced [ErrPooler], a database that was copied
 // or restored elsewhere an [*eventstore.HistoryError] until its epoch is settled (see [SetEpoch]).
 func New(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Store, error) {
+	if pool == nil {
+		return nil, errors.New("postgres: pool is nil: pass the pool of the store's database")
+	}
 	cfg, err := cfg.withDefaults(pool)
 	if err != nil {
 		return nil, err
@@ -142,6 +145,9 @@ func (s *Store) afterConnect(theirs func(context.Context, *pgx.Conn) error) func
 }
 
 func (s *Store) open(ctx context.Context) error {
+	if err := checkPool(ctx, s.pool); err != nil {
+		return err
+	}
 	have, err := schemaVersion(ctx, s.pool, s.cfg.Schema)
 	if err != nil {
 		return err
