@@ -1,6 +1,7 @@
 package projection
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -147,4 +148,39 @@ func TestTimesThatNoColumnHolds(t *testing.T) {
 	if e := mustBe[*StoppedError](t, err); !strings.Contains(e.Reason, "timestamptz can hold") {
 		t.Errorf("the reason is %q", e.Reason)
 	}
+}
+
+// A place in the log that was deleted by hand is no other process's, and is reported.
+func TestDeletedPlaceIsReported(t *testing.T) {
+	t.Parallel()
+	v := counts("placeless")
+	w := newWorld(t, v)
+	r := w.runner(Config{}, v)
+	w.start(r)
+	w.wait(w.append("s", added{7}), v)
+	w.exec("DELETE FROM daybook.segments")
+	w.append("s", added{7})
+	eventually(t, "the missing place in the health", func() bool {
+		h := r.Health(t.Context())
+		return !h.Ready && strings.Contains(h.Parts[0].Reason, "not installed")
+	})
+}
+
+// The head of the log may be the position of a message instead of an event.
+func TestWaitForAHeadThatIsNoEvent(t *testing.T) {
+	t.Parallel()
+	v := counts("head")
+	w := newWorld(t, v)
+	w.append("s", added{7})
+	w.exec(`WITH n AS (SELECT nextval('daybook.log_position') AS p)
+		INSERT INTO daybook.outbox (first_position, last_position, partition, topic, key, data) SELECT p, p, 0, 't', 'k', '' FROM n`)
+	token, err := w.store.HeadToken(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	mustBe[*StaleError](t, NewWaiter(w.pool, WaiterConfig{}).WaitFor(ctx, token, v))
+	w.start(w.runner(Config{}, v))
+	w.wait(token, v)
 }

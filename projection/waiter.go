@@ -266,4 +266,6 @@ SELECT (SELECT epoch::text FROM {schema}.store), r.consumer, r.version, coalesce
            AND m.partition BETWEEN s.first_partition AND s.last_partition
       LEFT JOIN {schema}.checkpoints k ON k.consumer = r.consumer AND k.version = r.version AND k.topic = '' AND k.partition = m.partition) a ON true`
 
-const headSQL = `SELECT EXISTS (SELECT 1 FROM {schema}.events WHERE position >= $1)`
+// headSQL looks at every table that positions are drawn for, as the head of the log does.
+const headSQL = `
+SELECT EXISTS (SELECT 1 FROM {schema}.events WHERE position >= $1) OR EXISTS (SELECT 1 FROM {schema}.outbox WHERE first_position >= $1)`

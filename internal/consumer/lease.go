@@ -40,11 +40,12 @@ func (w *Worker) take(ctx context.Context, db *pgxpool.Pool) (*lease, State, err
 		state                   string
 		epoch, parkedRev, floor *int64
 		store                   string
+		installed               bool
 	)
 	err := db.QueryRow(ctx, w.sql.take, w.spec.Name, w.spec.Version, segment, w.owner, w.cfg.Lease.Seconds()).
-		Scan(&state, &epoch, &parkedRev, &floor, &store)
+		Scan(&state, &epoch, &parkedRev, &floor, &store, &installed)
 	switch {
-	case errors.Is(err, pgx.ErrNoRows):
+	case errors.Is(err, pgx.ErrNoRows), err == nil && !installed: // not a standby of an owner that cannot exist
 		return nil, Waiting, errNotInstalled
 	case err != nil:
 		return nil, Waiting, fmt.Errorf("consumer: take the lease of %s: %w", w.spec.Ref, err)
@@ -126,7 +127,9 @@ u AS (
 r AS (
   UPDATE {schema}.consumers AS x SET state = 'running', reason = '', since = clock_timestamp()
     FROM u WHERE x.consumer = $1 AND x.version = $2 AND x.state = 'stopped')
-SELECT c.state, u.epoch, u.parked_rev, u.floor, (SELECT epoch::text FROM {schema}.store) FROM c LEFT JOIN u ON true`
+SELECT c.state, u.epoch, u.parked_rev, u.floor, (SELECT epoch::text FROM {schema}.store),
+       EXISTS (SELECT 1 FROM {schema}.segments s WHERE s.consumer = $1 AND s.version = $2 AND s.segment = $3)
+  FROM c LEFT JOIN u ON true`
 
 const renewSQL = `
 UPDATE {schema}.segments AS s SET expires_at = clock_timestamp() + make_interval(secs => $5)
