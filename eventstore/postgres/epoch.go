@@ -48,13 +48,26 @@ func (i EpochInfo) check() error {
 	}
 }
 
-// ReadEpoch reads the epoch of the store in schema ("" for "daybook"), also when [New] refuses to open it.
+// ReadEpoch reads the epoch of the store in schema ("" for "daybook"), also when [New] refuses to open it. The error is a
+// [*SchemaError] when there is no store.
 func ReadEpoch(ctx context.Context, pool *pgxpool.Pool, schema string) (EpochInfo, error) {
 	schema, err := schemaName(schema)
 	if err != nil {
 		return EpochInfo{}, err
 	}
+	if err := mustExist(ctx, pool, schema); err != nil {
+		return EpochInfo{}, err
+	}
 	return readEpoch(ctx, pool, schema)
+}
+
+// mustExist says what is missing better than PostgreSQL does.
+func mustExist(ctx context.Context, q querier, schema string) error {
+	have, err := schemaVersion(ctx, q, schema)
+	if err == nil && have == 0 {
+		err = &SchemaError{Schema: schema, Want: latestVersion()}
+	}
+	return err
 }
 
 func readEpoch(ctx context.Context, q querier, schema string) (EpochInfo, error) {
@@ -74,7 +87,7 @@ func readEpoch(ctx context.Context, q querier, schema string) (EpochInfo, error)
 
 // SetEpoch settles where the store in schema ("" for "daybook") lives, after a move or a restore, and returns what holds
 // now. Stop all programs first. It also moves the sequence of positions behind the highest one stored, which logical
-// copies leave behind.
+// copies leave behind. The error is a [*SchemaError] when there is no store.
 func SetEpoch(ctx context.Context, pool *pgxpool.Pool, schema string, action EpochAction) (EpochInfo, error) {
 	schema, err := schemaName(schema)
 	if err != nil {
@@ -82,6 +95,9 @@ func SetEpoch(ctx context.Context, pool *pgxpool.Pool, schema string, action Epo
 	}
 	if action != EpochKeep && action != EpochNew {
 		return EpochInfo{}, fmt.Errorf("postgres: epoch action: %d is neither EpochKeep nor EpochNew", action)
+	}
+	if err := mustExist(ctx, pool, schema); err != nil {
+		return EpochInfo{}, err
 	}
 	for _, sql := range []string{setEpochSQL, advanceSequenceSQL} {
 		args := []any{}

@@ -21,7 +21,8 @@ var ErrPooler = errors.New("postgres: the connection goes through a pooler: set 
 // time. In a transaction of the caller's ([Store.WithTx]) it only means: run the transaction again.
 var ErrNoRange = errors.New("postgres: no range for the next position: run ensure_ranges")
 
-// SchemaError: the schema is older than this release needs (or newer than it knows). Run `daybook migrate`.
+// SchemaError: the schema is older than this release needs (or newer than it knows). Run `daybook migrate`. Have is 0 when
+// there is no store at all, which may also mean the wrong database.
 type SchemaError struct {
 	Schema     string
 	Have, Want int
@@ -29,6 +30,9 @@ type SchemaError struct {
 
 // Error names both versions and the command that helps.
 func (e *SchemaError) Error() string {
+	if e.Have == 0 {
+		return fmt.Sprintf("postgres: no Daybook store in schema %q of this database: run `daybook migrate` or call postgres.Migrate, or check the URL", e.Schema)
+	}
 	if e.Have > e.Want {
 		return fmt.Sprintf("postgres: schema %q is at version %d, newer than the %d of this release: deploy a newer release", e.Schema, e.Have, e.Want)
 	}

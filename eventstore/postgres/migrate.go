@@ -197,6 +197,16 @@ type querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
+// SchemaVersion returns the version of the store in schema ("" for "daybook"), which is the number of the last migration
+// that was applied: 0 when there is no store. It writes nothing.
+func SchemaVersion(ctx context.Context, pool *pgxpool.Pool, schema string) (int, error) {
+	schema, err := schemaName(schema)
+	if err != nil {
+		return 0, err
+	}
+	return schemaVersion(ctx, pool, schema)
+}
+
 // schemaVersion returns the number of the last migration applied, 0 when there is none. The statements are separate:
 // the second can only be planned when the table exists.
 func schemaVersion(ctx context.Context, q querier, schema string) (int, error) {

@@ -193,11 +193,25 @@ func TestSchemaError(t *testing.T) {
 		}
 	}
 	empty := postgrestest.Empty(t)
-	want(empty, 0, "daybook migrate")
+	want(empty, 0, "run `daybook migrate`")
+	want(empty, 0, "check the URL")
+	var none *postgres.SchemaError
+	if _, err := postgres.ReadEpoch(t.Context(), empty, ""); !errors.As(err, &none) || none.Have != 0 {
+		t.Errorf("ReadEpoch without a store: %v", err)
+	}
+	if _, err := postgres.SetEpoch(t.Context(), empty, "", postgres.EpochNew); !errors.As(err, &none) || none.Have != 0 {
+		t.Errorf("SetEpoch without a store: %v", err)
+	}
+	if n, err := postgres.SchemaVersion(t.Context(), empty, ""); n != 0 || err != nil {
+		t.Errorf("version %d, %v without a store", n, err)
+	}
 	if n := value[int](t, empty, `SELECT count(*) FROM pg_namespace WHERE nspname = 'daybook'`); n != 0 {
 		t.Error("New made a schema")
 	}
 	pool := postgrestest.New(t)
+	if n, err := postgres.SchemaVersion(t.Context(), pool, ""); n != postgres.Latest() || err != nil {
+		t.Errorf("version %d, %v, want %d", n, err, postgres.Latest())
+	}
 	mustExec(t, pool, `INSERT INTO daybook.migrations (version, name) VALUES ($1, 'future')`, postgres.Latest()+1)
 	want(pool, postgres.Latest()+1, "newer")
 	var schema *postgres.SchemaError
