@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -34,6 +35,9 @@ func epochCommand(s *settings) *cobra.Command {
 }
 
 func (s *settings) epoch(ctx context.Context, action postgres.EpochAction) error {
+	if action != 0 && !s.named() { // a wrong database would lose its tokens, and the right one would keep them
+		return errors.New("no database: give --database URL or set DAYBOOK_DATABASE_URL")
+	}
 	pool, release, err := s.connect(ctx)
 	if err != nil {
 		return err

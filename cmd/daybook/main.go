@@ -1,7 +1,7 @@
 // Command daybook installs and inspects the store in a PostgreSQL database.
 //
-// The database is the one that --database or DAYBOOK_DATABASE_URL names, else the server that `go run ./cmd/dev run`
-// keeps on this machine.
+// The database is the one that --database or DAYBOOK_DATABASE_URL names, else the development server that
+// `go run ./cmd/dev run` keeps on this machine. What cannot be undone (epoch keep, epoch new) never falls back to that.
 package main
 
 import (
@@ -9,8 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -23,7 +25,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := command(os.Stdout, os.Stderr).ExecuteContext(ctx); err != nil {
+	if err := command(&settings{out: os.Stdout, errOut: os.Stderr, find: pgserver.ForRun}).ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "daybook:", err)
 		os.Exit(1)
 	}
@@ -33,29 +35,43 @@ func main() {
 type settings struct {
 	url, schema string
 	out, errOut io.Writer
+	// find finds the database that no flag names: pgserver.ForRun.
+	find func(ctx context.Context, out io.Writer) (url string, release func(), err error)
 }
 
-func command(out, errOut io.Writer) *cobra.Command {
-	s := &settings{out: out, errOut: errOut}
+func command(s *settings) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "daybook",
 		Short:         "Install and inspect a Daybook store",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.SetOut(out)
-	root.SetErr(errOut)
-	root.PersistentFlags().StringVar(&s.url, "database", "", "connection URL (default $DAYBOOK_DATABASE_URL, else this machine's kept server)")
+	root.SetOut(s.out)
+	root.SetErr(s.errOut)
+	root.PersistentFlags().StringVar(&s.url, "database", "", "connection URL (default $DAYBOOK_DATABASE_URL, else this machine's kept development server)")
 	root.PersistentFlags().StringVar(&s.schema, "schema", "daybook", "PostgreSQL schema of the store")
 	root.AddCommand(migrateCommand(s), grantsCommand(s), statusCommand(s), epochCommand(s), checkCommand(s))
 	return root
+}
+
+// named reports whether somebody said which database is meant.
+func (s *settings) named() bool { return s.url != "" || os.Getenv(pgserver.RunVariable) != "" }
+
+// where names the database of pool for people, without user and password.
+func (s *settings) where(pool *pgxpool.Pool) string {
+	cfg := pool.Config().ConnConfig
+	text := net.JoinHostPort(cfg.Host, strconv.Itoa(int(cfg.Port))) + "/" + cfg.Database
+	if !s.named() {
+		text += " (this machine's kept development server)"
+	}
+	return text
 }
 
 // connect opens a pool; release gives everything back.
 func (s *settings) connect(ctx context.Context) (pool *pgxpool.Pool, release func(), err error) {
 	url, stop := s.url, func() {}
 	if url == "" {
-		if url, stop, err = pgserver.ForRun(ctx, s.errOut); err != nil {
+		if url, stop, err = s.find(ctx, s.errOut); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -3,21 +3,108 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"strings"
 	"testing"
 
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/eventstore/postgres"
 	"github.com/daybook-go/daybook/eventstore/postgres/postgrestest"
+	"github.com/daybook-go/daybook/internal/pgserver"
 )
 
 func run(t *testing.T, args ...string) (string, error) {
 	t.Helper()
+	return runFinding(t, "", args...)
+}
+
+// runFinding runs the program on a machine whose kept server has the URL kept.
+func runFinding(t *testing.T, kept string, args ...string) (string, error) {
+	t.Helper()
 	var out, errOut bytes.Buffer
-	cmd := command(&out, &errOut)
+	cmd := command(&settings{out: &out, errOut: &errOut, find: func(context.Context, io.Writer) (string, func(), error) {
+		if kept == "" {
+			t.Errorf("%v looked for a server", args)
+			return "", nil, errors.New("no kept server")
+		}
+		return kept, func() {}, nil
+	}})
 	cmd.SetArgs(args)
 	err := cmd.ExecuteContext(context.Background())
 	return out.String(), err
+}
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	return lines[len(lines)-1]
+}
+
+func TestMigrateSaysWhereItDidWhat(t *testing.T) {
+	t.Setenv(pgserver.RunVariable, "")
+	cfg := postgrestest.Empty(t).Config().ConnConfig
+	url := fmt.Sprintf("postgres://%s:%s@%s:%d/%s", cfg.User, cfg.Password, cfg.Host, cfg.Port, cfg.Database)
+	in := fmt.Sprintf(", in %s:%d/%s", cfg.Host, cfg.Port, cfg.Database)
+	kept := in + " (this machine's kept development server)"
+	for _, c := range []struct {
+		variable string
+		args     []string
+		want     string
+	}{
+		{"", []string{"migrate"}, `schema "daybook" installed, version 1` + kept},
+		{"", []string{"migrate"}, `schema "daybook" is up to date, version 1` + kept},
+		{"", []string{"migrate", "--database", url}, `schema "daybook" is up to date, version 1` + in},
+		{url, []string{"migrate"}, `schema "daybook" is up to date, version 1` + in},
+		{url, []string{"migrate", "--schema", "other"}, `schema "other" installed, version 1` + in},
+	} {
+		t.Setenv(pgserver.RunVariable, c.variable)
+		out, err := runFinding(t, url, c.args...)
+		if err != nil || lastLine(out) != c.want {
+			t.Errorf("%s: %v\n got %s\nwant %s", c.args, err, lastLine(out), c.want)
+		}
+		if cfg.Password != "" && strings.Contains(out, cfg.Password) {
+			t.Errorf("%s shows the password", c.args)
+		}
+	}
+	if got, want := outcome(1, 3), "updated from version 1 to 3"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// Settling the epoch of a database that nobody named would harm that one, and leave the moved one as it was.
+func TestEpochIsNeverSettledInADatabaseThatNobodyNamed(t *testing.T) {
+	t.Setenv(pgserver.RunVariable, "")
+	pool := postgrestest.New(t)
+	url := postgrestest.URL(pool)
+	before, err := postgres.ReadEpoch(t.Context(), pool, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, what := range []string{"keep", "new"} {
+		const want = "no database: give --database URL or set DAYBOOK_DATABASE_URL"
+		if _, err := runFinding(t, url, "epoch", what); err == nil || err.Error() != want {
+			t.Errorf("epoch %s: %v, want %s", what, err, want)
+		}
+	}
+	if out, err := runFinding(t, url, "epoch"); err != nil || !strings.Contains(out, before.Epoch.String()) {
+		t.Errorf("epoch, which only shows, or the epoch changed: %v\n%s", err, out)
+	}
+	t.Setenv(pgserver.RunVariable, url)
+	if out, err := runFinding(t, url, "epoch", "new"); err != nil || strings.Contains(out, before.Epoch.String()) {
+		t.Errorf("epoch new with the variable: %v\n%s", err, out)
+	}
+}
+
+func TestWithoutAStoreEveryCommandSaysSo(t *testing.T) {
+	t.Parallel()
+	url := postgrestest.URL(postgrestest.Empty(t))
+	for _, args := range [][]string{{"status"}, {"check"}, {"epoch"}, {"epoch", "keep"}, {"epoch", "new"}} {
+		_, err := run(t, append(args, "--database", url)...)
+		if err == nil || !strings.Contains(err.Error(), `no Daybook store in schema "daybook"`) {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
 }
 
 func TestStatusNamesTheHolderOfTheHead(t *testing.T) {
@@ -67,9 +154,9 @@ func TestMigrateIsForwardOnly(t *testing.T) {
 	if _, err := run(t, "status", "--database", url); err == nil || !strings.Contains(err.Error(), "run `daybook migrate`") {
 		t.Errorf("status before migrate: %v, want the command that helps", err)
 	}
-	for range 2 {
-		if out, err := run(t, "migrate", "--database", url); err != nil || !strings.Contains(out, "up to date") {
-			t.Fatalf("migrate: %v\n%s", err, out)
+	for _, want := range []string{"installed", "up to date"} {
+		if out, err := run(t, "migrate", "--database", url); err != nil || !strings.Contains(out, want) {
+			t.Fatalf("migrate: %v, want %q\n%s", err, want, out)
 		}
 	}
 	if _, err := run(t, "migrate", "down", "--database", url); err == nil || !strings.Contains(err.Error(), "forward only") {

@@ -37,14 +37,23 @@ func migrateCommand(s *settings) *cobra.Command {
 				return err
 			}
 			defer release()
+			before, err := postgres.SchemaVersion(cmd.Context(), pool, s.schema)
+			if err != nil {
+				return err
+			}
 			if err := postgres.Migrate(cmd.Context(), pool, cfg); err != nil {
+				return err
+			}
+			after, err := postgres.SchemaVersion(cmd.Context(), pool, s.schema)
+			if err != nil {
 				return err
 			}
 			info, err := postgres.ReadEpoch(cmd.Context(), pool, s.schema)
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(s.out, "schema %q is up to date; epoch %s, %d partitions\n", s.schema, info.Epoch, info.Partitions)
+			_, err = fmt.Fprintf(s.out, "epoch %s, %d partitions\nschema %q %s, in %s\n",
+				info.Epoch, info.Partitions, s.schema, outcome(before, after), s.where(pool))
 			return err
 		},
 	}
@@ -52,6 +61,18 @@ func migrateCommand(s *settings) *cobra.Command {
 	cmd.Flags().IntVar(&cfg.Partitions, "partitions", 0, "partitions of a new store, fixed for ever (default 64)")
 	cmd.Flags().Int64Var(&cfg.RangeSize, "range-size", 0, "positions in one range of the tables of a new store (default 10000000)")
 	return cmd
+}
+
+// outcome says what a migration did.
+func outcome(before, after int) string {
+	switch {
+	case before == 0:
+		return fmt.Sprintf("installed, version %d", after)
+	case before < after:
+		return fmt.Sprintf("updated from version %d to %d", before, after)
+	default:
+		return fmt.Sprintf("is up to date, version %d", after)
+	}
 }
 
 func grantsCommand(s *settings) *cobra.Command {
