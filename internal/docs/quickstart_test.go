@@ -125,10 +125,12 @@ func serve(ctx context.Context, url string, then func(ctx context.Context, store
 	}
 	// endregion
 
+	// region start
 	ctx, stop := context.WithCancel(ctx)
 	ended := make(chan error, 2)
 	go func() { ended <- store.Run(ctx) }()
 	go func() { ended <- runner.Run(ctx) }()
+	// endregion
 	err = then(ctx, store, pool)
 	stop()
 	return errors.Join(err, <-ended, <-ended)
