@@ -11,8 +11,8 @@ import (
 	"github.com/daybook-go/daybook/snapshot"
 )
 
-// Repository loads aggregates of one type and lets them decide. It is small, immutable, and safe for concurrent use;
-// it keeps no state of any aggregate between calls, so a command never decides on something that was not committed.
+// Repository loads aggregates of one type and lets them decide. It is small and safe for concurrent use; it
+// keeps no state of any aggregate between calls, so a command never decides on something that was not committed.
 type Repository[S, E any] struct {
 	store     Store
 	typ       *Type[S, E]

@@ -19,6 +19,7 @@ type snapshots[S any] struct {
 	store       snapshot.Store
 	policy      snapshot.Policy
 	fingerprint string
+	trouble     troubleLog
 }
 
 func newSnapshots[S any](store snapshot.Store, policy snapshot.Policy) (*snapshots[S], error) {
@@ -27,7 +28,10 @@ func newSnapshots[S any](store snapshot.Store, policy snapshot.Policy) (*snapsho
 		return nil, err
 	}
 	fingerprint := snapshot.Fingerprint(reflect.TypeFor[S](), policy.Codec.ContentType(), policy.Revision)
-	return &snapshots[S]{store: store, policy: policy, fingerprint: fingerprint}, nil
+	return &snapshots[S]{
+		store: store, policy: policy, fingerprint: fingerprint,
+		trouble: troubleLog{logger: policy.Logger, clock: policy.Clock},
+	}, nil
 }
 
 // loadWithSnapshot folds what came after the snapshot into its state. Whatever is wrong with the snapshot ends in a
@@ -38,10 +42,14 @@ func (r *Repository[S, E]) loadWithSnapshot(ctx context.Context, stream eventsto
 	}
 	kept, events, err := r.snapshots.store.Load(ctx, stream, r.snapshots.fingerprint)
 	if err != nil {
-		r.warn(ctx, "snapshots cannot be read; the whole stream is", stream, 0, err)
+		if !gone(ctx) {
+			r.snapshots.trouble.failed(ctx, cannotRead, stream, 0, err)
+		}
 		return r.replay(ctx, stream, eventstore.Range{})
 	}
+	r.snapshots.trouble.worked(ctx, cannotRead, stream)
 	if kept.IsZero() {
+		r.snapshots.trouble.worked(ctx, cannotUse, stream)
 		var state loaded[S]
 		err := r.fold(&state, stream, events)
 		return state, err
@@ -69,11 +77,12 @@ func (r *Repository[S, E]) loadWithSnapshot(ctx context.Context, stream eventsto
 	if !proved {
 		return r.replayInstead(ctx, stream, kept.Version, errors.New("it is newer than the stream"))
 	}
+	r.snapshots.trouble.worked(ctx, cannotUse, stream)
 	return state, nil
 }
 
 func (r *Repository[S, E]) replayInstead(ctx context.Context, stream eventstore.StreamID, v eventstore.Version, why error) (loaded[S], error) {
-	r.warn(ctx, "a snapshot cannot be used; the whole stream is read", stream, v, why)
+	r.snapshots.trouble.failed(ctx, cannotUse, stream, v, why)
 	state, err := r.replay(ctx, stream, eventstore.Range{})
 	state.unusable = true
 	return state, err
@@ -85,24 +94,34 @@ func (r *Repository[S, E]) takeSnapshot(ctx context.Context, stream eventstore.S
 	if r.snapshots == nil || !r.snapshots.policy.Due(before.snapshot, version) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
-	defer cancel()
+	log, doing := &r.snapshots.trouble, cannotEncode
 	defer func() {
-		if p := recover(); p != nil { // of a marshaller of the user's
-			r.warn(ctx, "no snapshot was taken", stream, version, fmt.Errorf("panic: %v", p))
+		if p := recover(); p != nil { // of a marshaller of the user's, for example
+			log.failed(ctx, doing, stream, version, fmt.Errorf("panic: %v", p))
 		}
 	}()
-	if err := r.saveSnapshot(ctx, stream, before.unusable, version, state); err != nil {
-		r.warn(ctx, "no snapshot was taken", stream, version, err)
+	data, err := r.snapshots.policy.Codec.Marshal(&state)
+	if err != nil {
+		log.failed(ctx, doing, stream, version, err)
+		return
+	}
+	log.worked(ctx, doing, stream)
+
+	doing = cannotSave
+	within, cancel := context.WithTimeout(ctx, snapshotTimeout)
+	defer cancel()
+	switch err := r.saveSnapshot(within, stream, before.unusable, version, data); {
+	case err == nil:
+		log.worked(ctx, doing, stream)
+	case !gone(ctx):
+		log.failed(ctx, doing, stream, version, err)
 	}
 }
 
-func (r *Repository[S, E]) saveSnapshot(ctx context.Context, stream eventstore.StreamID, unusable bool, version eventstore.Version, state S) error {
-	policy := r.snapshots.policy
-	data, err := policy.Codec.Marshal(&state)
-	if err != nil {
-		return fmt.Errorf("encode: %w", err)
-	}
+// gone: the caller gave up, which says nothing about snapshots. A deadline may well be over because of them.
+func gone(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
+
+func (r *Repository[S, E]) saveSnapshot(ctx context.Context, stream eventstore.StreamID, unusable bool, version eventstore.Version, data []byte) error {
 	// The append does not tell the position of each stream, so the last event is read back.
 	var last eventstore.RecordedEvent
 	for recorded, err := range r.store.ReadStream(ctx, stream, eventstore.Range{From: version, To: version}) {
@@ -122,13 +141,8 @@ func (r *Repository[S, E]) saveSnapshot(ctx context.Context, stream eventstore.S
 	}
 	return r.snapshots.store.Save(ctx, snapshot.Snapshot{
 		Stream: stream, Fingerprint: r.snapshots.fingerprint, Version: version, Position: last.Position,
-		ContentType: policy.Codec.ContentType(), Data: data, TakenAt: policy.Clock().UTC(),
+		ContentType: r.snapshots.policy.Codec.ContentType(), Data: data, TakenAt: r.snapshots.policy.Clock().UTC(),
 	})
-}
-
-func (r *Repository[S, E]) warn(ctx context.Context, what string, stream eventstore.StreamID, v eventstore.Version, err error) {
-	r.snapshots.policy.Logger.WarnContext(ctx, "aggregate: "+what,
-		"aggregate", stream.String(), "version", int64(v), "error", err.Error())
 }
 
 // checkState refuses states of which a snapshot would keep only a part. The codecs of eventstore look at the whole type

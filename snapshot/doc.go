@@ -8,7 +8,8 @@
 // # Guarantees
 //
 //   - A snapshot is taken after its events were committed, and never fails the command that caused it. What goes wrong
-//     is logged as a warning with the aggregate, the version and, where it is known, the field.
+//     is logged as a warning with the aggregate, the version and, where it is known, the field: once by each repository,
+//     until it works again, which is logged as well.
 //   - A snapshot says which event was the last one in it, by version and by position. It is used only when the stream
 //     has just that event at that version, so a snapshot of a state that was never committed, of a history that was
 //     lost in a restore, or from the future of a replica is ignored.

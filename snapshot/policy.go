@@ -17,7 +17,8 @@ type Policy struct {
 	Revision int
 	// Codec encodes the state. Default [eventstore.Msgpack].
 	Codec eventstore.Codec
-	// Logger gets a warning when a snapshot cannot be taken or used. Default [slog.Default].
+	// Logger gets a warning when snapshots begin to fail to be taken, read or used, and a line when they work again; not
+	// one for each command in between. Default [slog.Default].
 	Logger *slog.Logger
 	// Clock gives Snapshot.TakenAt. Default [time.Now].
 	Clock func() time.Time
