@@ -23,7 +23,8 @@ type Projection struct {
 	// Events names the event types of the handlers.
 	Events   *eventstore.Catalog
 	Handlers []Handler
-	// Setup, if set, is run by [Install] when it registers this version, in the same transaction: for the tables.
+	// Setup, if set, is run by [Install] when it registers this version, in the same transaction: for the tables. The
+	// schema readmodels is there.
 	Setup func(ctx context.Context, tx pgx.Tx) error
 	// Inline: the handlers run in the append's own transaction, through [Inline], and not in a [Runner].
 	Inline bool

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/internal/consumer"
 )
@@ -27,6 +29,10 @@ func (r *Runner) Health(context.Context) eventstore.Health {
 		case consumer.Running, consumer.Standby, consumer.Paused:
 			part.Ready = true
 		default:
+			if h.Ready { // the first one stands for all; the others are in Parts
+				h.State, h.Since = part.State, part.Since
+				h.Reason = part.Component + " " + part.State + ": " + part.Reason
+			}
 			h.Ready = false
 		}
 		h.Parts = append(h.Parts, part)
@@ -57,7 +63,7 @@ func (r *Runner) Lag(ctx context.Context) ([]Lag, error) {
 		l := Lag{Projection: d.ref.Name, Version: d.ref.Version}
 		var applied, head int64
 		var age float64
-		err := r.pool.QueryRow(ctx, inStore(lagSQL, d.ref.Store), d.ref.Name, d.ref.Version).
+		err := r.pool.QueryRow(ctx, inStore(lagSQL, d.ref.Store), pgx.QueryExecModeExec, d.ref.Name, d.ref.Version).
 			Scan(&l.State, &l.Reason, &l.Owner, &applied, &head, &age)
 		if err != nil {
 			return nil, fmt.Errorf("projection: lag of %s: %w", d, err)
@@ -69,7 +75,7 @@ func (r *Runner) Lag(ctx context.Context) ([]Lag, error) {
 	return lags, nil
 }
 
-// lagSQL looks at events above the floor only, so that old ranges of the log are not touched.
+// lagSQL looks at events above the floor only, so that old ranges of the log are not touched. It is planned each time.
 const lagSQL = `
 SELECT c.state, c.reason, CASE WHEN s.expires_at > clock_timestamp() THEN s.owner ELSE '' END, s.floor,
        coalesce((SELECT max(e.position) FROM {schema}.events e WHERE e.position > s.floor), s.floor),

@@ -63,7 +63,13 @@ func applyInline(ctx context.Context, tx pgx.Tx, defined []*definition, events [
 		locks = append(locks, plan.lockKeys()...)
 		all = append(all, planned{d, plan, mine})
 	}
+	if len(all) == 0 {
+		return nil
+	}
+	// Handlers run between the two batches, with the settings that the transaction came with.
 	first, last := &pgx.Batch{}, &pgx.Batch{}
+	first.Queue(guardSQL)
+	last.Queue(guardSQL)
 	if len(locks) > 0 {
 		slices.Sort(locks)
 		// The rows are read by later statements, whose snapshots see what the lock waited for.
@@ -72,20 +78,21 @@ func applyInline(ctx context.Context, tx pgx.Tx, defined []*definition, events [
 	for _, p := range all {
 		p.plan.Load(first)
 	}
-	if first.Len() > 0 {
-		if err := tx.SendBatch(ctx, first).Close(); err != nil {
-			return fmt.Errorf("projection: inline: %w", err)
-		}
+	first.Queue(unguardSQL)
+	if err := tx.SendBatch(ctx, first).Close(); err != nil {
+		return fmt.Errorf("projection: inline: %w", err)
 	}
 	for _, p := range all {
 		if err := p.plan.Apply(ctx, tx, last); err != nil {
 			return inlineError(p.d, p.mine, err)
 		}
 	}
-	if last.Len() > 0 {
-		if err := tx.SendBatch(ctx, last).Close(); err != nil {
-			return fmt.Errorf("projection: inline: %w", err)
-		}
+	if last.Len() == 1 { // handlers only
+		return nil
+	}
+	last.Queue(unguardSQL)
+	if err := tx.SendBatch(ctx, last).Close(); err != nil {
+		return fmt.Errorf("projection: inline: %w", err)
 	}
 	return nil
 }

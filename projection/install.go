@@ -89,6 +89,9 @@ func (d *definition) installIn(ctx context.Context, tx pgx.Tx) error {
 		return d.restart(ctx, tx)
 	}
 	if d.setup != nil {
+		if err := makeSchema(ctx, tx, defaultSchema); err != nil { // where its tables usually go, whatever is installed first
+			return fail("create schema "+defaultSchema, err)
+		}
 		if err := d.setup(ctx, tx); err != nil {
 			return fail("Setup", err)
 		}
@@ -107,10 +110,19 @@ func (d *definition) restart(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
+// makeSchema looks first: a role that may create tables in a schema need not have the right to create schemas.
+func makeSchema(ctx context.Context, tx pgx.Tx, schema string) error {
+	var there bool
+	if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)", schema).Scan(&there); err != nil || there {
+		return err
+	}
+	_, err := tx.Exec(ctx, "CREATE SCHEMA IF NOT EXISTS "+pgx.Identifier{schema}.Sanitize())
+	return err
+}
+
 func (t *table) install(ctx context.Context, tx pgx.Tx, name string) error {
-	schema := pgx.Identifier{t.schema}.Sanitize()
 	plain := pgx.Identifier{t.schema, name}.Sanitize()
-	if _, err := tx.Exec(ctx, "CREATE SCHEMA IF NOT EXISTS "+schema); err != nil {
+	if err := makeSchema(ctx, tx, t.schema); err != nil {
 		return err
 	}
 	if _, err := tx.Exec(ctx, t.create); err != nil {

@@ -241,3 +241,18 @@ func TestSetupRunsOnce(t *testing.T) {
 	}
 	mustBe[*NotInstalledError](t, w.runner(Config{}, p).Run(t.Context()))
 }
+
+func TestSetupFindsItsSchemaWhateverIsInstalledFirst(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := Projection{
+		Name: "first_of_all", Version: 1, Events: testEvents,
+		Handlers: []Handler{Handle(func(context.Context, pgx.Tx, Event[added]) error { return nil })},
+		Setup: func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "CREATE TABLE readmodels.first_of_all (n bigint)")
+			return err
+		},
+	}
+	w.install(p)
+	w.install(p) // registered: Setup is not run again
+}

@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/daybook-go/daybook/eventstore"
 )
 
@@ -43,24 +45,22 @@ func (v View[K, S]) Get(ctx context.Context, db Querier, key K, opts ...ReadOpti
 	for i := range args { // a column of one
 		args[i] = reflect.ValueOf(args[i]).Index(0).Interface()
 	}
-	rows, err := db.Query(ctx, t.get, args...)
-	if err != nil {
-		return state, v.readError(err)
-	}
-	defer rows.Close()
 	found := false
-	for rows.Next() {
-		found = true
+	err = probe(ctx, db, func(rows pgx.Rows) error {
 		cells, targets := cellsFor(t.values)
 		var one int
-		if err := rows.Scan(append(targets, &one)...); err != nil {
-			return state, v.readError(err)
+		for rows.Next() {
+			found = true
+			if err := rows.Scan(append(targets, &one)...); err != nil {
+				return err
+			}
+			if err := restoreAll(t.values, cells, reflect.ValueOf(&state).Elem()); err != nil {
+				return err
+			}
 		}
-		if err := restoreAll(t.values, cells, reflect.ValueOf(&state).Elem()); err != nil {
-			return state, v.readError(err)
-		}
-	}
-	if err := rows.Err(); err != nil {
+		return rows.Err()
+	}, t.get, args...)
+	if err != nil {
 		return state, v.readError(err)
 	}
 	if !found {

@@ -266,6 +266,8 @@ SELECT (SELECT epoch::text FROM {schema}.store), r.consumer, r.version, coalesce
            AND m.partition BETWEEN s.first_partition AND s.last_partition
       LEFT JOIN {schema}.checkpoints k ON k.consumer = r.consumer AND k.version = r.version AND k.topic = '' AND k.partition = m.partition) a ON true`
 
-// headSQL looks at every table that positions are drawn for, as the head of the log does.
+// headSQL looks at every table that positions are drawn for, as the head of the log does. With max the planner takes the
+// index from its end; with EXISTS it may read a table that was never analysed from its beginning.
 const headSQL = `
-SELECT EXISTS (SELECT 1 FROM {schema}.events WHERE position >= $1) OR EXISTS (SELECT 1 FROM {schema}.outbox WHERE first_position >= $1)`
+SELECT (SELECT max(position) FROM {schema}.events WHERE position >= $1::bigint) IS NOT NULL
+    OR (SELECT max(first_position) FROM {schema}.outbox WHERE first_position >= $1::bigint) IS NOT NULL`
