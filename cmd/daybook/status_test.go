@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/eventstore/postgres"
+	"github.com/daybook-go/daybook/eventstore/postgres/postgrestest"
+	"github.com/daybook-go/daybook/projection"
+)
+
+type opened struct{ Cents int64 }
+
+var accountEvents = eventstore.NewCatalog(eventstore.TypeOf[opened]("account.opened"))
+
+type balance struct{ Cents int64 }
+
+func balances(name string, inline bool) projection.View[string, balance] {
+	return projection.View[string, balance]{
+		Name: name, Version: 3, Events: accountEvents, Inline: inline,
+		Folds: []projection.Fold[string, balance]{projection.On(projection.ByStream,
+			func(b balance, e projection.Event[opened]) balance { return balance{b.Cents + e.Payload.Cents} })},
+	}
+}
+
+// consumerRow returns a consumer's row of the table that status prints, by the names of its columns. Columns end where
+// the next one's name begins.
+func consumerRow(t *testing.T, url, name string) map[string]string {
+	t.Helper()
+	out, err := run(t, "status", "--database", url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var head string
+	for line := range strings.Lines(out) {
+		switch first, _, _ := strings.Cut(line, " "); first {
+		case "CONSUMER":
+			head = strings.TrimSpace(line)
+		case name:
+			row := map[string]string{}
+			columns := strings.Fields(head)
+			for i, column := range columns {
+				from, to := strings.Index(head, column), len(line)
+				if i+1 < len(columns) {
+					to = strings.Index(head, columns[i+1])
+				}
+				row[column] = strings.TrimSpace(line[from:to])
+			}
+			return row
+		}
+	}
+	t.Fatalf("status does not show %q:\n%s", name, out)
+	return nil
+}
+
+func wantRow(t *testing.T, row, want map[string]string) {
+	t.Helper()
+	for column, text := range want {
+		if row[column] != text {
+			t.Errorf("%s is %q, want %q, in %q", column, row[column], text, row)
+		}
+	}
+}
+
+func TestStatusShowsConsumers(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	pool := postgrestest.New(t)
+	url := pool.Config().ConnString()
+	followed, inline := balances("balances", false), balances("limits", true)
+	if err := projection.Install(ctx, pool, followed, inline); err != nil {
+		t.Fatal(err)
+	}
+	store, err := postgres.New(ctx, pool, postgres.Config{Hooks: []postgres.Hook{projection.Inline(inline)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	var tokens []eventstore.Token
+	for i := range 10 {
+		event, err := accountEvents.Encode(opened{int64(i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		result, err := store.Append(ctx, eventstore.To(eventstore.NewStreamID("account", fmt.Sprint(i)), eventstore.NoStream, event))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokens = append(tokens, result.Token)
+	}
+	wantRow(t, consumerRow(t, url, "balances"), map[string]string{"VERSION": "3", "KIND": "projection", "STATE": "running",
+		"APPLIED": "0", "BEHIND": "10 positions", "OWNER": "-", "REASON": ""})
+
+	runner, err := projection.NewRunner(pool, store.Log(), projection.Config{}, followed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := runner.CatchUp(ctx, tokens[5]); err != nil {
+		t.Fatal(err)
+	}
+	row := consumerRow(t, url, "balances")
+	wantRow(t, row, map[string]string{"STATE": "running", "APPLIED": "6", "BEHIND": "4 positions", "OWNER": "-", "REASON": ""})
+	if !strings.HasSuffix(row["OLDEST"], "s") {
+		t.Errorf("OLDEST is %q, want the age of the event at position 7", row["OLDEST"])
+	}
+	// An inline projection is part of every append: there is nothing that it could be behind.
+	wantRow(t, consumerRow(t, url, "limits"), map[string]string{"VERSION": "3", "KIND": "inline", "STATE": "running",
+		"APPLIED": "10", "BEHIND": "0 positions", "OLDEST": "-", "OWNER": "-", "REASON": ""})
+
+	const pause = `UPDATE daybook.consumers SET state = 'paused', reason = $2, since = clock_timestamp() WHERE consumer = $1`
+	if _, err := pool.Exec(ctx, pause, "balances", "the disk is being changed"); err != nil {
+		t.Fatal(err)
+	}
+	wantRow(t, consumerRow(t, url, "balances"), map[string]string{"STATE": "paused", "APPLIED": "6", "BEHIND": "4 positions",
+		"REASON": "the disk is being changed"})
+
+	// Who works on it now.
+	const own = `UPDATE daybook.segments SET owner = 'host-1', expires_at = clock_timestamp() + interval '1 hour' WHERE consumer = $1`
+	if tag, err := pool.Exec(ctx, own, "balances"); err != nil || tag.RowsAffected() != 1 {
+		t.Fatalf("%v, %v", tag, err)
+	}
+	wantRow(t, consumerRow(t, url, "balances"), map[string]string{"OWNER": "host-1"})
+}
