@@ -58,8 +58,8 @@ func run(ctx context.Context, pool *pgxpool.Pool, ada string, out io.Writer) err
 	// region readme-run
 	accounts := aggregate.NewRepository(store, Type)
 	var tokens []eventstore.Token
-	for _, command := range []func(Account) ([]Event, error){Deposit(100), Withdraw(30), Withdraw(500), Withdraw(15)} {
-		result, err := accounts.Handle(ctx, ada, command)
+	for _, decide := range []func(Account) ([]Event, error){Deposit(100), Withdraw(30), Withdraw(500), Withdraw(15)} {
+		result, err := accounts.Handle(ctx, ada, decide) // loads, decides, appends at the version it saw
 		switch {
 		case errors.Is(err, ErrRejected):
 			fmt.Fprintln(out, err) // nothing was written
@@ -70,23 +70,19 @@ func run(ctx context.Context, pool *pgxpool.Pool, ada string, out io.Writer) err
 			tokens = append(tokens, result.Token)
 		}
 	}
-	// endregion
-
-	// The read model follows the log. A service lets a Runner run; here it goes step by step, to show that it lags.
-	for _, at := range []int{1, 3} {
-		if err := catchUp(ctx, pool, store, tokens[at-1], Balances); err != nil {
+	for _, n := range []int{1, 3} {
+		// The read model lags: here it is shown as it is once #n has reached it.
+		if err := catchUp(ctx, pool, store, tokens[n-1], Balances); err != nil {
 			return err
 		}
-		balance, err := Balances.Get(ctx, pool, ada, projection.AtLeast(tokens[at-1]))
-		if err != nil {
+		read, err := Balances.Get(ctx, pool, ada, projection.AtLeast(tokens[n-1])) // waits for the token
+		written, loadErr := accounts.Load(ctx, ada)
+		if err := errors.Join(err, loadErr); err != nil {
 			return err
 		}
-		written, err := accounts.Load(ctx, ada)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(out, "read model at #%d: %d, write side: %d\n", at, balance, written.State.Balance)
+		fmt.Fprintf(out, "read model at #%d: %d, write side: %d\n", n, read, written.State.Balance)
 	}
+	// endregion
 
 	// A new read model, added afterwards, replays the log.
 	if err := catchUp(ctx, pool, store, tokens[2], Withdrawals); err != nil {
@@ -118,6 +114,7 @@ func open(ctx context.Context, pool *pgxpool.Pool) (*postgres.Store, error) {
 	return postgres.New(ctx, pool, postgres.Config{})
 }
 
+// catchUp applies the log up to a token. A service lets a projection.Runner run all the time instead.
 func catchUp(ctx context.Context, pool *pgxpool.Pool, store *postgres.Store, to eventstore.Token, view projection.Definition) error {
 	if err := projection.Install(ctx, pool, view); err != nil {
 		return err
