@@ -74,7 +74,7 @@ func KeptContainer(opts KeptOptions) Source {
 			}
 		}
 		if err := os.MkdirAll(k.dir, 0o700); err != nil {
-			return Handle{}, err
+			return Handle{}, noFolder(err)
 		}
 		password, err := k.containerPassword()
 		if err != nil {

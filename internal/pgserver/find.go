@@ -88,6 +88,10 @@ func (e *NoServerError) Error() string {
 			variable = r.Source
 		}
 	}
+	role, database := "a role that may create schemas", "daybook"
+	if variable == TestVariable { // each test gets a database of its own
+		role, database = "a role that may create databases", "postgres"
+	}
 	fmt.Fprintf(&b, `
 Any one of these helps:
   - install PostgreSQL %d or newer; its binaries are enough, no server needs to run:
@@ -96,8 +100,8 @@ Any one of these helps:
       Alpine          apk add postgresql
       macOS           brew install postgresql@17
   - start a container engine (Docker or Podman)
-  - set %s to a server that may be used, as a role that may create databases:
-      %s=postgres://user:password@127.0.0.1:5432/postgres`, minMajor, variable, variable)
+  - set %s to a server that may be used, as %s:
+      %s=postgres://user:password@127.0.0.1:5432/%s`, minMajor, variable, role, variable, database)
 	return b.String()
 }
 

@@ -78,9 +78,16 @@ func TestFindWithNothingNamesReasonsAndRemedies(t *testing.T) {
 	for _, want := range []string{
 		"DAYBOOK_TEST_DATABASE_URL: not set", "own server: none",
 		"apt-get install postgresql", "container engine", "DAYBOOK_TEST_DATABASE_URL=postgres://",
+		"a role that may create databases", "/postgres",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the text lacks %q:\n%v", want, err)
+		}
+	}
+	_, err = pgserver.Find(t.Context(), refusing("DAYBOOK_DATABASE_URL", &pgserver.NotHereError{Reason: "not set"}))
+	for _, want := range []string{"a role that may create schemas", "DAYBOOK_DATABASE_URL=postgres://user:password@127.0.0.1:5432/daybook"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the text for programs lacks %q:\n%v", want, err)
 		}
 	}
 }

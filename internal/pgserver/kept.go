@@ -35,7 +35,7 @@ func KeptDir() (string, error) {
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("no folder for the kept server: %w; set DAYBOOK_SERVER_DIR", err)
+		return "", fmt.Errorf("no folder for the kept server: %w", noFolder(err))
 	}
 	return filepath.Join(cache, "daybook", "server"), nil
 }
@@ -155,28 +155,36 @@ func (k *kept) open(ctx context.Context) (Handle, error) {
 	}, nil
 }
 
+// noFolder adds what helps when the folder of the kept server cannot be made or used.
+func noFolder(err error) error {
+	return fmt.Errorf("%w; set DAYBOOK_SERVER_DIR to a folder that you may write to, or %s", err, RunVariable)
+}
+
 func (k *kept) makeFolders() error {
 	mode := os.FileMode(0o700)
 	if k.as.drop {
 		mode = 0o711 // the server's user passes through, and lists nothing
 	}
 	if err := os.MkdirAll(k.dir, mode); err != nil {
-		return err
+		return noFolder(err)
 	}
 	if err := k.as.canEnter(k.dir); err != nil {
-		return err
+		return noFolder(err)
 	}
 	if err := os.MkdirAll(k.home(), 0o700); err != nil {
-		return err
+		return noFolder(err)
 	}
-	return k.as.own(k.home())
+	if err := k.as.own(k.home()); err != nil {
+		return noFolder(err)
+	}
+	return nil
 }
 
 // lock keeps other commands from looking or starting at the same time.
 func (k *kept) lock(ctx context.Context) (func(), error) {
 	f, err := os.OpenFile(filepath.Join(k.dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, err
+		return nil, noFolder(err)
 	}
 	for !tryLock(f) {
 		if !pause(ctx, 20*time.Millisecond) {

@@ -32,6 +32,18 @@ func stopKept(t *testing.T, dir string) bool {
 	return ran
 }
 
+func TestKeptFolderThatCannotBeMade(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := pgserver.Kept(pgserver.KeptOptions{Dir: filepath.Join(file, "kept")}).Open(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "set DAYBOOK_SERVER_DIR to a folder that you may write to, or DAYBOOK_DATABASE_URL") {
+		t.Errorf("got %v, want the remedy", err)
+	}
+}
+
 func TestKeptServerIsSharedAndKeepsItsData(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(openFolder(t), "kept")
