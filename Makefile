@@ -10,7 +10,7 @@ test: ## all tests with the race detector, long ones at a tenth of their size; A
 	go run ./cmd/dev test -- $(ARGS)
 
 race: ## all tests with the race detector at full size (up to an hour)
-	FULL=1 go run ./cmd/dev test -- -timeout=60m $(ARGS)
+	FULL=1 go run ./cmd/dev test -- $(ARGS)
 
 lint: ## gofmt, vet, staticcheck and go.mod of all modules
 	go run ./cmd/dev lint

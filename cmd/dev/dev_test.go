@@ -22,8 +22,20 @@ func TestTestArgs(t *testing.T) {
 		{false, "-run X", "go test -shuffle=on -count=1 -timeout=18m -run X ./..."},
 		{true, "-timeout=60m ./eventstore/...", "go test -race -shuffle=on -count=1 -timeout=18m -timeout=60m ./eventstore/..."},
 	} {
-		if got := strings.Join(testArgs(c.race, strings.Fields(c.args)), " "); got != c.want {
+		if got := strings.Join(testArgs(c.race, "18m", strings.Fields(c.args)), " "); got != c.want {
 			t.Errorf("got  %s\nwant %s", got, c.want)
+		}
+	}
+}
+
+func TestTimeLimit(t *testing.T) {
+	for _, c := range []struct{ full, scale, want string }{
+		{"", "", "18m"}, {"1", "", "60m"}, {"", "1", "60m"}, {"", "2.5", "60m"}, {"", "0.5", "18m"}, {"1", "0.1", "18m"},
+	} {
+		t.Setenv("FULL", c.full)
+		t.Setenv("DAYBOOK_TEST_SCALE", c.scale)
+		if got := timeLimit(); got != c.want {
+			t.Errorf("FULL=%s DAYBOOK_TEST_SCALE=%s: %s, want %s", c.full, c.scale, got, c.want)
 		}
 	}
 }

@@ -10,7 +10,8 @@
 //
 // run and test look for a PostgreSQL server and print which one they took; see
 // the package internal/pgserver for the order. The exit code is that of the
-// command that was run, 130 after Ctrl-C.
+// command that was run, 130 after Ctrl-C; go run itself ends with 1 whenever that
+// is not 0, and prints it.
 package main
 
 import (

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/daybook-go/daybook/internal/pgserver"
+	"github.com/daybook-go/daybook/internal/testscale"
 )
 
 func (d *dev) testCommand() *cobra.Command {
@@ -23,7 +24,7 @@ func (d *dev) testCommand() *cobra.Command {
 The server is the one that DAYBOOK_TEST_DATABASE_URL names, else a throw-away
 server, which all packages share and which is gone afterwards, also after Ctrl-C.
 DAYBOOK_DATABASE_URL is never looked at. Long tests run at a tenth of their size;
-FULL=1 runs them at full size.`,
+FULL=1 runs them at full size, and lets each package take an hour.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return d.test(cmd.Context(), args)
 		},
@@ -44,21 +45,29 @@ func (d *dev) test(ctx context.Context, args []string) (err error) {
 	// The variable for running is emptied: no test may reach a database that
 	// somebody needs.
 	env := []string{pgserver.TestVariable + "=" + found.URL(), pgserver.RunVariable + "="}
-	err = d.command(ctx, ".", env, testArgs(race, args)...)
+	err = d.command(ctx, ".", env, testArgs(race, timeLimit(), args)...)
 	if !race {
 		fmt.Fprintln(d.out, "NOTE: the tests ran WITHOUT the race detector:", why)
 	}
 	return err
 }
 
+// timeLimit is how long the tests of a package may take.
+func timeLimit() string {
+	if testscale.Factor() >= 1 {
+		return "60m"
+	}
+	return "18m"
+}
+
 // testArgs is the whole command. What the caller says comes last, so it counts;
 // without packages all are tested.
-func testArgs(race bool, args []string) []string {
+func testArgs(race bool, limit string, args []string) []string {
 	argv := []string{"go", "test"}
 	if race {
 		argv = append(argv, "-race")
 	}
-	argv = append(argv, "-shuffle=on", "-count=1", "-timeout=18m")
+	argv = append(argv, "-shuffle=on", "-count=1", "-timeout="+limit)
 	argv = append(argv, args...)
 	for _, a := range args {
 		if strings.HasPrefix(a, "./") || a == "." || strings.HasPrefix(a, "github.com/") {
