@@ -23,7 +23,7 @@ func (p *program) openCommand() *cobra.Command {
 
 The import opens accounts by itself unless it is strict; this command is for the
 terms that an account shall have.`,
-		Args: cobra.ExactArgs(1),
+		Args: oneArgument("account", "ledger open ACCOUNT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.withLedger(cmd.Context(), func(ctx context.Context, l *ledger) error {
 				opened, err := l.book.Open(ctx, args[0], terms)
@@ -48,7 +48,7 @@ func (p *program) historyCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "history ACCOUNT",
 		Short: "Print the events of an account and the state that they lead to",
-		Args:  cobra.ExactArgs(1),
+		Args:  oneArgument("account", "ledger history ACCOUNT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if at < 0 || cmd.Flags().Changed("at") && at == 0 {
 				return fmt.Errorf("--at %d is not a version: the first event is version 1", at)

@@ -111,6 +111,22 @@ func TestBalancesArguments(t *testing.T) {
 	}
 }
 
+func TestMissingArgumentIsNamed(t *testing.T) {
+	t.Parallel()
+	s := shell{url: "postgres://127.0.0.1:1/none"} // no command comes as far as to connect
+	for command, want := range map[string]string{
+		"import": "name the journal: ledger import FILE", "reverse": "name the entry: ledger reverse ENTRY",
+		"open": "name the account: ledger open ACCOUNT", "history": "name the account: ledger history ACCOUNT",
+	} {
+		if r := s.run(t, command); r.code != 1 || r.notes != "ledger: "+want+"\n" {
+			t.Errorf("%s: %d %q, want %q", command, r.code, r.notes, want)
+		}
+		if r := s.run(t, command, "a", "b"); r.code != 1 || !strings.Contains(r.notes, "not 2") {
+			t.Errorf("%s with two: %d %q", command, r.code, r.notes)
+		}
+	}
+}
+
 func TestHelp(t *testing.T) {
 	t.Parallel()
 	out := shell{}.must(t, "-h")

@@ -25,7 +25,7 @@ func (p *program) importCommand() *cobra.Command {
 Entries are posted in the order of the file, each whole or not at all. The first
 one that cannot be read or breaks a rule ends the import; what was posted before
 it stays. Importing a file again posts only what is new in it.`,
-		Args: cobra.ExactArgs(1),
+		Args: oneArgument("journal", "ledger import FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file, err := os.Open(args[0])
 			if err != nil {

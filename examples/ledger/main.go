@@ -49,6 +49,20 @@ type program struct {
 	projections projection.Config
 }
 
+// oneArgument says what is missing in words of the command, where cobra would count.
+func oneArgument(what, use string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		switch len(args) {
+		case 0:
+			return fmt.Errorf("name the %s: %s", what, use)
+		case 1:
+			return nil
+		default:
+			return fmt.Errorf("name one %s, not %d: %s; quote a name that has spaces", what, len(args), use)
+		}
+	}
+}
+
 // run returns the exit code: 0, or 1 with the error in the notes.
 func (p *program) run(ctx context.Context, args []string) int {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)

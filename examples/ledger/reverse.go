@@ -20,7 +20,7 @@ func (p *program) reverseCommand() *cobra.Command {
 
 ENTRY is the key of the entry or its beginning, as the history of an account
 shows it. An entry can be reversed once; a reversal is an entry like any other.`,
-		Args: cobra.ExactArgs(1),
+		Args: oneArgument("entry", "ledger reverse ENTRY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !keyForm.MatchString(args[0]) {
 				return fmt.Errorf("%q is not the beginning of a key: give 4 to 64 of its digits, 0-9 and a-f", args[0])
