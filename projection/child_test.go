@@ -6,14 +6,17 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	ossignal "os/signal"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/eventstore/postgres"
 )
 
@@ -22,7 +25,7 @@ import (
 const (
 	childEnv  = "DAYBOOK_PROJECTION_TEST_CHILD" // "view", "handlers"
 	childURL  = "DAYBOOK_PROJECTION_TEST_URL"
-	childAt   = "DAYBOOK_PROJECTION_TEST_AT"   // "place:n:signal": send yourself a signal at the n-th visit of the place
+	childAt   = "DAYBOOK_PROJECTION_TEST_AT"   // "place:n:signal": send yourself a signal at the n-th visit of the place; awake, tell of the next batch
 	childOpts = "DAYBOOK_PROJECTION_TEST_OPTS" // lease and batch size
 )
 
@@ -64,16 +67,19 @@ func child(what string) error {
 		return err
 	}
 	visits := 0
+	var awake batchTeller
+	run.Observer = &awake
 	run.probe = func(at string) {
 		if at != place {
 			return
 		}
 		if visits++; visits == visit {
+			woken := make(chan os.Signal, 1)
+			ossignal.Notify(woken, syscall.SIGCONT)
 			fmt.Println("at", at)
 			_ = syscall.Kill(os.Getpid(), signal)
-			if signal == syscall.SIGKILL {
-				select {}
-			}
+			<-woken // the signal may be taken by another thread, and this one would go on for a moment; killed, it never comes
+			awake.tells.Store(true)
 			fmt.Println("awake")
 		}
 	}
@@ -88,6 +94,20 @@ func child(what string) error {
 	fmt.Println("running")
 	return r.Run(ctx)
 }
+
+// batchTeller says what became of the batch that a process had in hand when it woke: it was committed or given up, and
+// nothing of it is still to come.
+type batchTeller struct{ tells atomic.Bool }
+
+const batchLine = "batch: "
+
+func (b *batchTeller) ObserveBatch(o eventstore.BatchObservation) {
+	if b.tells.CompareAndSwap(true, false) {
+		fmt.Println(batchLine + strings.ReplaceAll(fmt.Sprint(o.Err), "\n", " "))
+	}
+}
+func (b *batchTeller) ObserveAppend(eventstore.AppendObservation) {}
+func (b *batchTeller) ObserveWait(eventstore.WaitObservation)     {}
 
 // process is a child with its output by line.
 type process struct {
@@ -140,12 +160,20 @@ func (p *process) signal(s syscall.Signal) {
 
 func (p *process) says(line string) {
 	p.t.Helper()
+	if got := p.begins(line); got != line {
+		p.t.Fatalf("the child said %q, want %q", got, line)
+	}
+}
+
+// begins waits for a line that begins so, and returns it.
+func (p *process) begins(line string) string {
+	p.t.Helper()
 	late := time.After(patience)
 	for {
 		select {
 		case got := <-p.lines:
-			if got == line {
-				return
+			if strings.HasPrefix(got, line) {
+				return got
 			}
 		case <-late:
 			p.t.Fatalf("the child did not say %q within %v", line, patience)

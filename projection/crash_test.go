@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -138,6 +139,9 @@ func TestFrozenOwner(t *testing.T) {
 			<-time.After(time.Until(asleep.Add(2 * lease)))
 			frozen.signal(syscall.SIGCONT)
 			frozen.says("awake")
+			if got := frozen.begins(batchLine); got == batchLine+"<nil>" {
+				t.Error("the frozen process committed its batch")
+			}
 			token = l.append(20)
 			w.wait(token, def)
 			if what == "view" {
@@ -147,6 +151,39 @@ func TestFrozenOwner(t *testing.T) {
 			}
 			if now := ask[int64](w, "SELECT epoch FROM daybook.segments WHERE consumer = $1", def.ConsumerRef().Name); now != epoch {
 				t.Errorf("epoch is %d, was %d: the frozen process took over again", now, epoch)
+			}
+		})
+	}
+}
+
+// A process that wakes so soon that the server has not ended its transaction, and that does not know yet that another
+// has taken over: its batch reaches the database, and the fence alone refuses it.
+func TestOvertakenOwnerIsFenced(t *testing.T) {
+	t.Parallel()
+	const lease = "5m 7" // nothing runs out or is renewed while the test lasts
+	for what, def := range map[string]Definition{"view": crashView, "handlers": crashHandlers} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, crashView, crashHandlers)
+			l := &load{w: w}
+			l.append(20)
+			frozen := w.spawn(t, what, "applied:2:stop", lease)
+			frozen.says("at applied")
+			if n := w.exec("UPDATE daybook.segments SET expires_at = '-infinity' WHERE consumer = $1", def.ConsumerRef().Name); n != 1 {
+				t.Fatalf("%d leases ran out, want 1", n)
+			}
+			w.start(w.runner(Config{}, def))
+			w.wait(l.append(5), def)
+			frozen.signal(syscall.SIGCONT)
+			frozen.says("awake")
+			if got := frozen.begins(batchLine); !strings.Contains(got, "another owner has taken over") || !strings.Contains(got, "DB002") {
+				t.Errorf("%s: want it refused by the fence", got)
+			}
+			w.wait(l.append(20), def)
+			if what == "view" {
+				l.check()
+			} else {
+				l.checkLog()
 			}
 		})
 	}
