@@ -28,7 +28,8 @@ const (
 
 // Named is what a [Waiter] can wait for: a [View] or a [Projection].
 type Named interface {
-	// ConsumerRef says under which name, version and store the projection keeps its place.
+	// ConsumerRef says under which name, version and store the projection keeps its place. The struct has the fields
+	// Store (the schema of the store), Name and Version.
 	ConsumerRef() consumer.Ref
 }
 

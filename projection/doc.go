@@ -39,9 +39,10 @@
 // # Errors
 //
 //	error                       meaning                                       the caller should
-//	*NotInstalledError          tables or registration are missing            call Install with a role that may
+//	*NotInstalledError          tables or registration are missing            call Install with a role that may, or migrate the store
 //	*ShapeError                 this version has other columns                raise Version and Install
 //	*StoppedError               the projection stands still                   read its Reason; deploy a fix
+//	*HandlerError               the event that stopped it, as Reason          deploy a fix
 //	*StaleError                 the wait was too long, the write is stored    serve the old row, or wait again
 //	ErrNotFound                 no row for the key                            treat it as empty
 //	ErrInsideHandler            a handler waited for itself                   read through its transaction

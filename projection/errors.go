@@ -19,13 +19,24 @@ var (
 	ErrInsideHandler = errors.New("projection: a handler cannot wait for its own projection: read through its transaction")
 )
 
-// HandlerError names the event at which a projection failed, and why. The payload is never part of its text.
+// HandlerError names the event at which a projection failed, and why. It is the reason for which a projection stands
+// still, as text in [StoppedError].Reason, in Health, in Lag and in the log. The payload is never part of its text. It
+// unwraps its cause. Its fields are
+//
+//	Consumer string                   // the projection's name
+//	Version  int                      // and version
+//	Event    eventstore.RecordedEvent // the failing event, without its payload
+//	Attempts int                      // how often it was tried
+//	Err      error                    // why it failed the last time
 type HandlerError = consumer.HandlerError
 
-// ShutdownError names the projections whose handlers ignored the end of their context.
+// ShutdownError names the projections whose handlers ignored the end of their context. What these do can no longer
+// commit, and their leases are free. Its only field is
+//
+//	Consumers []string // names and versions
 type ShutdownError = consumer.ShutdownError
 
-// NotInstalledError says that a projection's tables or rows are not there.
+// NotInstalledError says that a projection's tables or rows, or those of the store itself, are not there.
 type NotInstalledError struct {
 	Projection string
 	Version    int
@@ -35,6 +46,10 @@ type NotInstalledError struct {
 
 // Error names the projection, what is missing and the remedy.
 func (e *NotInstalledError) Error() string {
+	if e.Missing == missingStore {
+		return fmt.Sprintf("projection: %q version %d is not installed (%s): call postgres.Migrate or run `daybook migrate` first",
+			e.Projection, e.Version, e.Missing)
+	}
 	return fmt.Sprintf("projection: %q version %d is not installed (%s): call projection.Install with a role that may create tables",
 		e.Projection, e.Version, e.Missing)
 }
@@ -79,13 +94,19 @@ type StaleError struct {
 	Want, Have eventstore.Position
 	// Behind is the distance between them: at most so many events are missing.
 	Behind int64
-	Err    error
+	// Idle: no process worked on the projection when it was last seen.
+	Idle bool
+	Err  error
 }
 
 // Error says how far behind the projection is, and that the write is stored.
 func (e *StaleError) Error() string {
-	return fmt.Sprintf("projection: %q version %d is at position %s, at most %d events behind %s: the write is stored, but not yet visible here: %v",
-		e.Projection, e.Version, e.Have, e.Behind, e.Want, e.Err)
+	hint := ""
+	if e.Idle {
+		hint = " (no process runs it: is Runner.Run running?)"
+	}
+	return fmt.Sprintf("projection: %q version %d is at position %s, at most %d events behind %s%s: the write is stored, but not yet visible here: %v",
+		e.Projection, e.Version, e.Have, e.Behind, e.Want, hint, e.Err)
 }
 
 // Unwrap returns the context's error.

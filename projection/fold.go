@@ -7,7 +7,15 @@ import (
 	"github.com/daybook-go/daybook/eventstore"
 )
 
-// Event is a decoded event, as folds and handlers get it.
+// Event is a decoded event, as folds and handlers get it. It is [eventstore.Event], with the fields
+//
+//	Payload    E
+//	ID         uuid.UUID
+//	Stream     eventstore.StreamID
+//	Version    eventstore.Version  // place in the stream, from 1
+//	Position   eventstore.Position // place in the log
+//	RecordedAt time.Time           // when it was appended, UTC
+//	Metadata   eventstore.Metadata
 type Event[E any] = eventstore.Event[E]
 
 // maxKeys bounds what one event may touch in one view, and with it the memory and the locks of a batch.

@@ -68,7 +68,7 @@ func (d *definition) installIn(ctx context.Context, tx pgx.Tx) error {
 	case !errors.As(err, &missing):
 		return err
 	case missing.Missing == missingStore:
-		return &NotInstalledError{d.ref.Name, d.ref.Version, missingStore + ": migrate the store first"}
+		return err
 	}
 	fail := func(what string, err error) error { return fmt.Errorf("projection: install %s: %s: %w", d, what, err) }
 	if d.inline {

@@ -54,7 +54,8 @@ func TestNotInstalled(t *testing.T) {
 	_, err := v.Get(t.Context(), w.pool, "x")
 	mustBe[*NotInstalledError](t, err)
 	empty := postgrestest.Empty(t)
-	if e := mustBe[*NotInstalledError](t, Install(t.Context(), empty, v)); !strings.Contains(e.Error(), "migrate") {
+	if e := mustBe[*NotInstalledError](t, Install(t.Context(), empty, v)); !strings.Contains(e.Error(), "call postgres.Migrate or run `daybook migrate` first") ||
+		strings.Contains(e.Error(), "projection.Install") {
 		t.Errorf("without a store: %v", e)
 	}
 }

@@ -14,7 +14,15 @@ import (
 	"github.com/daybook-go/daybook/internal/consumer"
 )
 
-// Source is a log that projections follow. The logs of the engines satisfy it.
+// Source is a log that projections follow. The logs of the engines, such as *postgres.Log, satisfy it. It is an
+// interface with the methods
+//
+//	// at most limit events after a position that f selects, and how far the page is complete
+//	ReadPage(ctx context.Context, after eventstore.Position, f eventstore.Filter, limit int) (eventstore.Page, error)
+//	// returns when the log may have something beyond a position, or when ctx ends
+//	Wait(ctx context.Context, after eventstore.Position) error
+//
+// An error of ReadPage that matches [eventstore.ErrHistory] stops the projection; any other is waited out.
 type Source = consumer.Source
 
 // Config of a [Runner]. The zero value works.

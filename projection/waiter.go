@@ -185,6 +185,7 @@ type behindBy struct {
 	name    string
 	version int
 	have    int64
+	idle    bool // nobody has the lease
 }
 
 // ask returns the projection that is farthest behind, or nil when all have arrived.
@@ -200,10 +201,10 @@ func (q *question) ask(ctx context.Context, db Querier) (*behindBy, error) {
 			epoch, name, kind, state, reason string
 			version                          int
 			since                            time.Time
-			reached                          bool
+			reached, owned                   bool
 			have                             int64
 		)
-		if err := rows.Scan(&epoch, &name, &version, &kind, &state, &reason, &since, &reached, &have); err != nil {
+		if err := rows.Scan(&epoch, &name, &version, &kind, &state, &reason, &since, &reached, &have, &owned); err != nil {
 			return nil, fmt.Errorf("projection: wait: %w", err)
 		}
 		switch {
@@ -218,7 +219,7 @@ func (q *question) ask(ctx context.Context, db Querier) (*behindBy, error) {
 		case state != "running":
 			return nil, &StoppedError{Projection: name, Version: version, State: state, Reason: reason, Since: since}
 		case farthest == nil || have < farthest.have:
-			farthest = &behindBy{name, version, have}
+			farthest = &behindBy{name, version, have, !owned}
 		}
 	}
 	if err := rows.Err(); err != nil {
@@ -250,17 +251,19 @@ func (q *question) checkHead(ctx context.Context, db Querier) error {
 func (q *question) stale(b *behindBy, cause error) error {
 	return &StaleError{
 		Projection: b.name, Version: b.version, Want: eventstore.PositionAt(q.want), Have: eventstore.PositionAt(b.have),
-		Behind: max(q.want-b.have, 0), Err: cause,
+		Behind: max(q.want-b.have, 0), Idle: b.idle, Err: cause,
 	}
 }
 
 const askSQL = `
 SELECT (SELECT epoch::text FROM {schema}.store), r.consumer, r.version, coalesce(c.kind, ''), coalesce(c.state, ''), coalesce(c.reason, ''),
-       coalesce(c.since, 'epoch'), coalesce(a.reached, false), coalesce(a.have, 0)
+       coalesce(c.since, 'epoch'), coalesce(a.reached, false), coalesce(a.have, 0),
+       coalesce(a.owned, false)
   FROM unnest($1::text[], $2::int[]) AS r(consumer, version)
   LEFT JOIN LATERAL (SELECT * FROM {schema}.consumers c WHERE c.consumer = r.consumer AND c.version = r.version LIMIT 1) c ON true
   LEFT JOIN LATERAL (
-    SELECT bool_and(greatest(s.floor, k.applied, 0) >= m.position) AS reached, min(greatest(s.floor, k.applied, 0)) AS have
+    SELECT bool_and(greatest(s.floor, k.applied, 0) >= m.position) AS reached, min(greatest(s.floor, k.applied, 0)) AS have,
+           bool_and(s.expires_at > clock_timestamp()) AS owned
       FROM unnest($3::int[], $4::bigint[]) AS m(partition, position)
       LEFT JOIN {schema}.segments s ON s.consumer = r.consumer AND s.version = r.version
            AND m.partition BETWEEN s.first_partition AND s.last_partition

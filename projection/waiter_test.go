@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -107,11 +108,22 @@ func TestStaleErrorSaysHowFar(t *testing.T) {
 	w.append("s", added{1})
 	token := w.append("s", added{2})
 	e := mustBe[*StaleError](t, func() error {
-		_, err := v.Get(t.Context(), w.pool, "s", AtLeast(token), Within(20*time.Millisecond))
+		_, err := v.Get(t.Context(), w.pool, "s", AtLeast(token), Within(time.Second))
 		return err
 	}())
 	if !errors.Is(e, context.DeadlineExceeded) || e.Projection != "stale" || e.Want != token.Marks()[0].Position || e.Have != (eventstore.Position{}) || e.Behind != e.Want.Ordinal() {
 		t.Errorf("the error is %+v", e)
+	}
+	if !e.Idle || !strings.Contains(e.Error(), "no process runs it: is Runner.Run running?") {
+		t.Errorf("%q does not say that nobody works", e)
+	}
+	w.exec("UPDATE daybook.segments SET owner = 'somebody', expires_at = clock_timestamp() + interval '1 hour'")
+	e = mustBe[*StaleError](t, func() error {
+		_, err := v.Get(t.Context(), w.pool, "s", AtLeast(token), Within(100*time.Millisecond))
+		return err
+	}())
+	if e.Idle || strings.Contains(e.Error(), "Runner.Run") {
+		t.Errorf("%q says that nobody works", e)
 	}
 }
 
@@ -164,6 +176,11 @@ func TestObserver(t *testing.T) {
 	if err := NewWaiter(w.pool, WaiterConfig{Observer: &o}).WaitFor(t.Context(), w.append("s", added{1}, added{2}), v); err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "the batch, which is told of after its commit", func() bool {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		return o.n == 2
+	})
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.n != 2 || len(o.all) != 1 || o.all[0].Consumers[0] != "observed" || o.all[0].Err != nil || o.all[0].Duration <= 0 {
