@@ -77,3 +77,37 @@ func TestNilPool(t *testing.T) {
 		t.Errorf("Migrate: %v", err)
 	}
 }
+
+// Settings of the role for how values look as text reach no reader, with few ranges and with many.
+func TestHowTheRoleWritesValuesDoesNotMatter(t *testing.T) {
+	t.Parallel()
+	pool := postgrestest.New(t, postgrestest.WithMigrate(postgres.MigrateConfig{RangeSize: 100}), postgrestest.WithPoolConfig(func(c *pgxpool.Config) {
+		c.ConnConfig.RuntimeParams["bytea_output"] = "escape"
+		c.ConnConfig.RuntimeParams["DateStyle"] = "German"
+		c.ConnConfig.RuntimeParams["timezone"] = "Asia/Kathmandu"
+	}))
+	store, stream := openStore(t, pool, postgres.Config{}), newStream("s")
+	event := eventstore.EventData{Type: "test.bytes", Data: []byte{0, '\\', 'x', 255}, Metadata: eventstore.Metadata{Headers: map[string]string{"a": "b"}}}
+	for round, n := range []int{1, 2000} { // the second fills more than sixteen ranges
+		events := make([]eventstore.EventData, n)
+		for i := range events {
+			events[i] = event
+		}
+		result := mustAppend(t, store, eventstore.To(stream, eventstore.AnyVersion, events...))
+		tx := beginTx(t, pool)
+		for _, reader := range []eventstore.StreamReader{store, store.WithTx(tx)} {
+			for e, err := range reader.ReadStream(t.Context(), stream, eventstore.Range{From: result.Versions[stream]}) {
+				if err != nil {
+					t.Fatalf("round %d: %v", round, err)
+				}
+				if string(e.Data) != string(event.Data) || e.Metadata.Headers["a"] != "b" || !e.RecordedAt.Equal(result.RecordedAt) {
+					t.Errorf("round %d: read %+v", round, e)
+				}
+			}
+		}
+		mustCommit(t, tx)
+	}
+	if n := value[int](t, pool, `SELECT count(*) FROM daybook.ranges`); n <= 16 {
+		t.Errorf("there are only %d ranges", n)
+	}
+}

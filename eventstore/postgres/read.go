@@ -89,13 +89,27 @@ func (s *Store) streamPage(ctx context.Context, q eventQuerier, stream eventstor
 			}
 			args[4] = floor
 		}
-		args = append([]any{pgx.QueryExecModeExec}, args...)
+		if q == eventQuerier(s.pool) {
+			return s.streamPageUnnamed(ctx, limit, args)
+		}
+		args = append([]any{pgx.QueryExecModeDescribeExec}, args...)
 	}
 	rows, err := q.Query(ctx, s.sql.readStream, args...)
 	if err != nil {
 		return nil, err
 	}
 	return collectEvents(rows, min(limit, 64))
+}
+
+// streamPageUnnamed gets values in binary form: as text they would depend on the role's DateStyle and bytea_output.
+func (s *Store) streamPageUnnamed(ctx context.Context, limit int, args []any) (events []eventstore.RecordedEvent, err error) {
+	p := newPipeline()
+	p.add(s.sql.readStream, func(rows pgx.Rows) (err error) {
+		events, err = collectEvents(rows, min(limit, 64))
+		return err
+	}, args...)
+	err = s.run(ctx, p)
+	return events, err
 }
 
 func checkRange(stream eventstore.StreamID, r eventstore.Range) error {
