@@ -12,8 +12,10 @@ const (
 	// maxEvents bounds one append. Larger imports belong into several appends, since an append holds its positions,
 	// and with them the head of the log, until it commits.
 	maxEvents = 10_000
-	// maxData bounds the payload of one event in bytes.
-	maxData = 64 << 20
+	// maxData bounds the payload of one event in bytes, maxTotal those of one append: PostgreSQL takes no message of a
+	// gigabyte.
+	maxData  = 64 << 20
+	maxTotal = 512 << 20
 )
 
 // Prepare is for engines: it checks an append and completes its events with ids, defaults and the context's metadata,
@@ -28,7 +30,7 @@ func Prepare(ctx context.Context, writes []Write) (prepared []Write, ownIDs bool
 	if err := shared.validate("context"); err != nil {
 		return nil, false, err
 	}
-	total := 0
+	total, size := 0, 0
 	ids := make(map[uuid.UUID]struct{})
 	for i, w := range writes {
 		if err := checkWrite(w); err != nil {
@@ -44,6 +46,7 @@ func Prepare(ctx context.Context, writes []Write) (prepared []Write, ownIDs bool
 		total += len(w.Events)
 		events := make([]EventData, len(w.Events))
 		for k, e := range w.Events {
+			size += len(e.Data)
 			events[k], err = completeEvent(e, shared)
 			if _, twice := ids[e.ID]; twice && err == nil {
 				err = &InvalidError{
@@ -63,6 +66,12 @@ func Prepare(ctx context.Context, writes []Write) (prepared []Write, ownIDs bool
 	if total > maxEvents {
 		return nil, false, &InvalidError{
 			Field: "writes", Value: strconv.Itoa(total), Reason: fmt.Sprintf("have more than %d events", maxEvents),
+			Remedy: "split the work into several appends",
+		}
+	}
+	if size > maxTotal {
+		return nil, false, &InvalidError{
+			Field: "writes", Value: strconv.Itoa(size) + " bytes", Reason: "have more than 512 MiB of payloads",
 			Remedy: "split the work into several appends",
 		}
 	}

@@ -213,3 +213,21 @@ func TestBoundsOfReads(t *testing.T) {
 		t.Errorf("good bounds: %v", err)
 	}
 }
+
+func TestPrepareBoundsTheWholeAppend(t *testing.T) {
+	t.Parallel()
+	data := make([]byte, 64<<20) // shared: nothing is copied
+	var events []eventstore.EventData
+	for range 8 {
+		events = append(events, eventstore.EventData{Type: "file.stored", Data: data})
+	}
+	stream := eventstore.NewStreamID("file", "1")
+	if _, _, err := eventstore.Prepare(t.Context(), []eventstore.Write{eventstore.To(stream, eventstore.NoStream, events...)}); err != nil {
+		t.Errorf("exactly 512 MiB: %v", err)
+	}
+	events = append(events, eventstore.EventData{Type: "file.stored", Data: []byte{1}})
+	_, _, err := eventstore.Prepare(t.Context(), []eventstore.Write{eventstore.To(stream, eventstore.NoStream, events...)})
+	if !errors.Is(err, eventstore.ErrInvalid) {
+		t.Errorf("one byte more: %v, want ErrInvalid", err)
+	}
+}

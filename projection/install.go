@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"math/rand/v2"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -134,22 +136,60 @@ func (t *table) install(ctx context.Context, tx pgx.Tx, name string) error {
 		}
 		return err
 	}
+	return pointView(ctx, tx, plain, t.quoted)
+}
+
+// repointPatience is how long a view waits for its readers at a time.
+const repointPatience = 200 * time.Millisecond
+
+// pointView points the plain SQL view at a table. That needs the view for itself for a moment, and while it waits for a
+// transaction that has read the view, all new readers queue behind it: so it gives up soon, and tries again until ctx
+// ends.
+func pointView(ctx context.Context, tx pgx.Tx, plain, table string) error {
+	for {
+		err := pgx.BeginFunc(ctx, tx, func(sp pgx.Tx) error { return replaceView(ctx, sp, plain, table) })
+		var pg *pgconn.PgError
+		if !errors.As(err, &pg) || pg.Code != "55P03" { // lock_not_available
+			return err
+		}
+		timer := time.NewTimer(repointPatience/2 + rand.N(repointPatience))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return fmt.Errorf("replace the view %s: a transaction that has read it stays open: %w", plain, ctx.Err())
+		case <-timer.C:
+		}
+	}
+}
+
+func replaceView(ctx context.Context, tx pgx.Tx, plain, table string) error {
+	var before string
+	if err := tx.QueryRow(ctx, "SELECT current_setting('lock_timeout')").Scan(&before); err != nil {
+		return err
+	}
+	const setTimeout = "SELECT set_config('lock_timeout', $1, true)"
+	if _, err := tx.Exec(ctx, setTimeout, fmt.Sprint(repointPatience.Milliseconds())); err != nil {
+		return err
+	}
 	// Replacing works unless columns differ; then the view is made anew, which fails if somebody built on it.
-	replace := "VIEW " + plain + " AS SELECT * FROM " + t.quoted
-	sp, err := tx.Begin(ctx)
+	replace := "VIEW " + plain + " AS SELECT * FROM " + table
+	err := pgx.BeginFunc(ctx, tx, func(sp pgx.Tx) error {
+		_, err := sp.Exec(ctx, "CREATE OR REPLACE "+replace)
+		return err
+	})
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && pg.Code != "55P03" {
+		for _, sql := range []string{"DROP VIEW IF EXISTS " + plain, "CREATE " + replace} {
+			if _, err = tx.Exec(ctx, sql); err != nil {
+				err = fmt.Errorf("replace the view %s: %w", plain, err)
+				break
+			}
+		}
+	}
 	if err != nil {
 		return err
 	}
-	if _, err := sp.Exec(ctx, "CREATE OR REPLACE "+replace); err == nil {
-		return sp.Commit(ctx)
-	}
-	if err := sp.Rollback(ctx); err != nil {
-		return err
-	}
-	if _, err := tx.Exec(ctx, "DROP VIEW IF EXISTS "+plain); err != nil {
-		return fmt.Errorf("replace the view %s: %w", plain, err)
-	}
-	_, err = tx.Exec(ctx, "CREATE "+replace)
+	_, err = tx.Exec(ctx, setTimeout, before)
 	return err
 }
 

@@ -257,3 +257,39 @@ func TestSetupFindsItsSchemaWhateverIsInstalledFirst(t *testing.T) {
 	w.install(p)
 	w.install(p) // registered: Setup is not run again
 }
+
+// A transaction that has read the plain view and stays open must not make the readers that come later wait for it.
+func TestInstallOfAVersionLetsReadersIn(t *testing.T) {
+	t.Parallel()
+	view := counts("repointed")
+	w := newWorld(t, view)
+	open, err := w.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = open.Rollback(t.Context()) }()
+	if _, err := open.Exec(t.Context(), "SELECT FROM readmodels.repointed"); err != nil {
+		t.Fatal(err)
+	}
+	view.Version = 2
+	installed := make(chan error, 1)
+	go func() { installed <- Install(t.Context(), w.pool, view) }()
+	for range 20 {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		if _, err := w.pool.Exec(ctx, "SELECT pg_sleep(0.05); SELECT FROM readmodels.repointed"); err != nil {
+			t.Fatalf("a reader beside the installation: %v", err)
+		}
+		cancel()
+	}
+	select {
+	case err := <-installed:
+		t.Fatalf("the view was replaced under a transaction that has read it: %v", err)
+	default:
+	}
+	if err := open.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-installed; err != nil {
+		t.Fatal(err)
+	}
+}

@@ -120,8 +120,8 @@ func TestEnsureRangesFromManySessions(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if before != 2 || rangeCount(t, pool) != 9 {
-		t.Errorf("%d ranges became %d, want 2 and 9", before, rangeCount(t, pool))
+	if before != 3 || rangeCount(t, pool) != 9 {
+		t.Errorf("%d ranges became %d, want 3 and 9", before, rangeCount(t, pool))
 	}
 	gaps := value[int](t, pool, `SELECT count(*) FROM daybook.ranges a WHERE NOT EXISTS (SELECT FROM daybook.ranges b WHERE b.first_position = a.next_position)`)
 	if gaps != 1 {

@@ -113,7 +113,9 @@ func (w *Worker) writeStop(ctx context.Context, db *pgxpool.Pool, l *lease, reas
 }
 
 // takeSQL is one statement, so that a consumer that stood still runs again exactly when somebody owns it. The owner's
-// own name lets a worker that is unsure of its last commit begin anew without waiting for its own lease.
+// own name lets a worker that is unsure of its last commit begin anew without waiting for its own lease. A lease that
+// ends later than any lease can was taken under a clock that has been set back since: it counts as ended, and the fence
+// keeps its owner, should it live, from committing.
 const takeSQL = `
 WITH c AS (
   SELECT state FROM {schema}.consumers WHERE consumer = $1 AND version = $2),
@@ -122,7 +124,7 @@ u AS (
      SET owner = $4, epoch = s.epoch + 1, expires_at = clock_timestamp() + make_interval(secs => $5)
     FROM c
    WHERE s.consumer = $1 AND s.version = $2 AND s.segment = $3 AND c.state <> 'paused'
-     AND (s.expires_at < clock_timestamp() OR s.owner = $4)
+     AND (s.expires_at < clock_timestamp() OR s.expires_at > clock_timestamp() + interval '25 hours' OR s.owner = $4)
   RETURNING s.epoch, s.parked_rev, s.floor),
 r AS (
   UPDATE {schema}.consumers AS x SET state = 'running', reason = '', since = clock_timestamp()

@@ -268,4 +268,5 @@ CREATE TABLE {schema}.snapshots (
   PRIMARY KEY (stream_id, fingerprint)
 ) WITH (fillfactor = 70);
 
-SELECT {schema}.ensure_ranges(2);
+-- The one that is written to, and two ahead of it.
+SELECT {schema}.ensure_ranges(3);
