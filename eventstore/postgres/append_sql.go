@@ -7,17 +7,19 @@ package postgres
 // lockOneSQL locks the head of a stream that exists.
 const lockOneSQL = `SELECT 1 FROM {schema}.streams WHERE stream_id = $1 FOR NO KEY UPDATE`
 
-// eventParameters of the one-stream statements: $1 stream, $2 number of events, $3 time or NULL, then one array for each
-// column of the events.
+// insertOneSQL is the common part of the one-stream statements: $1 stream, $2 number of events, $3 time or NULL, then one
+// array for each column of the events. Columns that are usually the same in a whole append have one element then, and are
+// looked up instead of unnested: each unnested array costs a materialized set.
 const insertOneSQL = `
 ins AS (
   INSERT INTO {schema}.events (position, version, recorded_at, id, partition, schema_version, flags, stream_id, partition_key,
          type, content_type, tenant, correlation_id, causation_id, actor, headers, data)
-  SELECT nextval('{schema}.log_position'), h.base + u.ord, h.at, u.id, h.partition, u.schema_version, u.flags, $1, h.partition_key,
-         u.type, u.content_type, u.tenant, u.correlation_id, u.causation_id, u.actor, u.headers, u.data
-    FROM h, unnest($4::uuid[], $5::text[], $6::text[], $7::int[], $8::int[], $9::text[], $10::text[], $11::text[], $12::text[],
-                   $13::bytea[], $14::bytea[]) WITH ORDINALITY
-         AS u(id, type, content_type, schema_version, flags, tenant, correlation_id, causation_id, actor, headers, data, ord)
+  SELECT nextval('{schema}.log_position'), h.base + u.ord, h.at, u.id, h.partition,
+         ($7::int[])[least(u.ord, cardinality($7::int[]))], ($8::int[])[least(u.ord, cardinality($8::int[]))], $1, h.partition_key,
+         u.type, ($6::text[])[least(u.ord, cardinality($6::text[]))], ($9::text[])[least(u.ord, cardinality($9::text[]))],
+         ($10::text[])[least(u.ord, cardinality($10::text[]))], ($11::text[])[least(u.ord, cardinality($11::text[]))],
+         ($12::text[])[least(u.ord, cardinality($12::text[]))], ($13::bytea[])[least(u.ord, cardinality($13::bytea[]))], u.data
+    FROM h, unnest($4::uuid[], $5::text[], $14::bytea[]) WITH ORDINALITY AS u(id, type, data, ord)
   RETURNING position, partition, recorded_at)
 SELECT min(position), max(position), min(partition), min(recorded_at),
        CASE WHEN count(*) = 0 THEN (SELECT s.version FROM {schema}.streams s WHERE s.stream_id = $1) END,

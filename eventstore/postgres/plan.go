@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"time"
@@ -118,6 +119,26 @@ func (c *columns) add(stream eventstore.StreamID, k int, e eventstore.EventData)
 	return nil
 }
 
+// uniform is a column whose values are all the same, as one value; else it is the column.
+func uniform[T comparable](column []T) []T {
+	for _, v := range column[1:] {
+		if v != column[0] {
+			return column
+		}
+	}
+	return column[:1]
+}
+
+// uniformBytes is [uniform] for bytes.
+func uniformBytes(column [][]byte) [][]byte {
+	for _, v := range column[1:] {
+		if !bytes.Equal(v, column[0]) {
+			return column
+		}
+	}
+	return column[:1]
+}
+
 // notNil keeps an empty value apart from SQL's NULL, which the columns refuse.
 func notNil(b []byte) []byte {
 	if b == nil {
@@ -170,15 +191,17 @@ func (p *plan) queueOne(b *pgx.Batch, expected eventstore.Version) {
 		p.first, p.last, p.recorded = *first, *last, at.UTC()
 		return nil
 	}
+	args := []any{
+		stream, p.events, p.at, c.ids, c.types, uniform(c.contentTypes), uniform(c.schemaVersions), uniform(c.flags), uniform(c.tenants),
+		uniform(c.correlations), uniform(c.causations), uniform(c.actors), uniformBytes(c.headers), c.data,
+	}
 	if expected == 0 {
 		// Only another creation of the same stream can make this one wait.
-		b.Queue(p.sql.appendNew, stream, p.events, p.at, c.ids, c.types, c.contentTypes, c.schemaVersions, c.flags, c.tenants,
-			c.correlations, c.causations, c.actors, c.headers, c.data, o.partition, o.partitionKey).QueryRow(scan)
+		b.Queue(p.sql.appendNew, append(args, o.partition, o.partitionKey)...).QueryRow(scan)
 		return
 	}
 	b.Queue(p.sql.lockOne, stream)
-	b.Queue(p.sql.appendExisting, stream, p.events, p.at, c.ids, c.types, c.contentTypes, c.schemaVersions, c.flags, c.tenants,
-		c.correlations, c.causations, c.actors, c.headers, c.data, int64(expected)).QueryRow(scan)
+	b.Queue(p.sql.appendExisting, append(args, int64(expected))...).QueryRow(scan)
 }
 
 func (p *plan) queueMany(b *pgx.Batch) {

@@ -81,12 +81,16 @@ CREATE INDEX outbox_page ON {schema}.outbox (partition, first_position);
 -- A writer registers "I will write somewhere above X" before it draws its first position; readers stay at or below the
 -- lowest X. Once per transaction; the setting is undone with a savepoint exactly as the lock is.
 CREATE FUNCTION {schema}.register_position() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+  locked boolean;
+  marked text;
 BEGIN
   IF coalesce(current_setting('daybook.registered_{tag}', true), '') <> '1' THEN
-    PERFORM pg_advisory_xact_lock_shared(
+    -- Assignments of expressions: PERFORM would start a query for each.
+    locked := pg_advisory_xact_lock_shared(
       ((('{schema}.log_position'::regclass::oid::bigint + 2147483648) % 4294967296) - 2147483648)::int,
-      (coalesce(pg_sequence_last_value('{schema}.log_position'::regclass), 0) & 2147483647)::int);
-    PERFORM set_config('daybook.registered_{tag}', '1', true);
+      (coalesce(pg_sequence_last_value('{schema}.log_position'::regclass), 0) & 2147483647)::int) IS NOT NULL;
+    marked := set_config('daybook.registered_{tag}', '1', true);
   END IF;
   RETURN NULL;
 END $$;
