@@ -30,19 +30,12 @@ func hotFigures(ctx context.Context, e *env) ([]figure, error) {
 		return nil, err
 	}
 	defer store.Close()
-	if err := projection.Install(ctx, e.pool, totals); err != nil {
-		return nil, err
-	}
-	runner, err := projection.NewRunner(e.pool, store.Log(), projection.Config{}, totals)
+	stop, err := followTotals(ctx, e, store)
 	if err != nil {
 		return nil, err
 	}
-	running, stop := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- runner.Run(running) }()
 	ratios, err := hotRatios(ctx, e, store)
-	stop()
-	if err := errors.Join(err, <-ended); err != nil {
+	if err := errors.Join(err, stop()); err != nil {
 		return nil, err
 	}
 	return []figure{newFigure("hot", "quiet stream → read model, beside 64 writers on one stream", "×", "the same stream alone", 10, false, ratios)}, nil

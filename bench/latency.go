@@ -41,6 +41,19 @@ func latencyFigures(ctx context.Context, e *env) ([]figure, error) {
 		return nil, err
 	}
 	defer store.Close()
+	stop, err := followTotals(ctx, e, store)
+	if err != nil {
+		return nil, err
+	}
+	ratios, err := commandRatios(ctx, e.pool, aggregate.NewRepository(store, counter))
+	if err := errors.Join(err, stop()); err != nil {
+		return nil, err
+	}
+	return []figure{newFigure("latency", "command → visible in the read model, idle", "×", "the round trip of SELECT 1", 20, false, ratios)}, nil
+}
+
+// followTotals keeps the read model up to date until stop is called.
+func followTotals(ctx context.Context, e *env, store *postgres.Store) (stop func() error, err error) {
 	if err := projection.Install(ctx, e.pool, totals); err != nil {
 		return nil, err
 	}
@@ -48,16 +61,14 @@ func latencyFigures(ctx context.Context, e *env) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	running, stop := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 2)
-	go func() { ended <- runner.Run(running) }()
-	go func() { ended <- store.Run(running) }()
-	ratios, err := commandRatios(ctx, e.pool, aggregate.NewRepository(store, counter))
-	stop()
-	if err := errors.Join(err, <-ended, <-ended); err != nil {
-		return nil, err
-	}
-	return []figure{newFigure("latency", "command → visible in the read model, idle", "×", "the round trip of SELECT 1", 20, false, ratios)}, nil
+	go func() { ended <- runner.Run(ctx) }()
+	go func() { ended <- store.Run(ctx) }()
+	return func() error {
+		cancel()
+		return errors.Join(<-ended, <-ended)
+	}, nil
 }
 
 func commandRatios(ctx context.Context, pool *pgxpool.Pool, counters *aggregate.Repository[int64, counted]) ([]float64, error) {
