@@ -30,7 +30,7 @@ again. "dev stop" stops it; its data stays.`,
 			}
 			defer found.Close()
 			fmt.Fprintln(d.out, found)
-			env := []string{pgserver.RunVariable + "=" + found.URL()}
+			env := []string{pgserver.RunVariable + "=" + found.URL(), pgserver.AnnouncedVariable + "=1"}
 			return d.command(ctx, ".", env, "go", "run", "./examples/ledger", "import", journal) // which ends with the balances
 		},
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 )
 
 // The environment variables that name a server. Tests never look at RunVariable:
@@ -12,6 +13,10 @@ const (
 	RunVariable  = "DAYBOOK_DATABASE_URL"
 	TestVariable = "DAYBOOK_TEST_DATABASE_URL"
 )
+
+// AnnouncedVariable is set to 1 for a program whose caller has found the server
+// and said so: it does not print a line of its own.
+const AnnouncedVariable = "DAYBOOK_SERVER_ANNOUNCED"
 
 // RunSources is where programs look for a server: the URL in
 // DAYBOOK_DATABASE_URL, the user's kept server, a container that is kept.
@@ -32,7 +37,9 @@ func ForRun(ctx context.Context, out io.Writer) (url string, release func(), err
 	if err != nil {
 		return "", nil, err
 	}
-	fmt.Fprintln(out, found)
+	if os.Getenv(AnnouncedVariable) != "1" {
+		fmt.Fprintln(out, found)
+	}
 	// Nothing of a kept server is released, so nothing can fail.
 	return found.URL(), func() { _ = found.Close() }, nil
 }
