@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 
 	"github.com/jackc/pgx/v5"
 
@@ -20,36 +21,24 @@ var _ snapshot.Store = (*Snapshots)(nil)
 // Snapshots returns the snapshot store of the same schema.
 func (s *Store) Snapshots() *Snapshots { return &Snapshots{store: s} }
 
-// Load reads a snapshot and the first page of events from its version on in one round trip; see [snapshot.Store].
+// Load reads a snapshot and the first page of events from its version on in one round trip (two or three on a log of more
+// than 16 ranges); see [snapshot.Store].
 func (s *Snapshots) Load(ctx context.Context, stream eventstore.StreamID, fingerprint string) (snapshot.Snapshot, iter.Seq2[eventstore.RecordedEvent, error], error) {
 	snap := snapshot.Snapshot{Stream: stream, Fingerprint: fingerprint}
 	if err := stream.Validate(); err != nil {
 		return snap, nil, err
 	}
-	var position int64
-	var events []eventstore.RecordedEvent
-	b := &pgx.Batch{}
-	if s.store.cfg.TransactionPooler {
-		b.Queue(s.store.sql.guard)
+	fetch := s.fetch
+	if s.store.ranges.many() {
+		fetch = s.fetchPruned
 	}
-	b.Queue(s.store.sql.snapshotLoad, stream.String(), fingerprint).QueryRow(func(row pgx.Row) error {
-		err := row.Scan(&snap.Version, &position, &snap.ContentType, &snap.Data, &snap.TakenAt)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
-		}
-		return err
-	})
-	b.Queue(s.store.sql.snapshotEvents, stream.String(), fingerprint, streamPage).Query(func(rows pgx.Rows) (err error) {
-		events, err = collectEvents(rows, 16)
-		return err
-	})
-	if err := s.store.pool.SendBatch(ctx, b).Close(); err != nil {
+	events, err := fetch(ctx, &snap)
+	if err != nil {
 		if s.store.renewed(err) {
 			return s.Load(ctx, stream, fingerprint)
 		}
 		return snapshot.Snapshot{}, nil, fmt.Errorf("postgres: load snapshot of %q: %w", stream, err)
 	}
-	snap.Position, snap.TakenAt = eventstore.PositionAt(position), snap.TakenAt.UTC()
 	if snap.Version > 0 && (len(events) == 0 || events[0].Version != snap.Version) {
 		// A newer snapshot was saved between the two statements, or this one is of another history: not to be trusted.
 		return snapshot.Snapshot{}, s.store.ReadStream(ctx, stream, eventstore.Range{}), nil
@@ -61,6 +50,43 @@ func (s *Snapshots) Load(ctx context.Context, stream eventstore.StreamID, finger
 		}
 	}
 	return snap, s.rest(ctx, stream, events), nil
+}
+
+// fetch reads a snapshot and the events from its version on in one round trip.
+func (s *Snapshots) fetch(ctx context.Context, snap *snapshot.Snapshot) (events []eventstore.RecordedEvent, err error) {
+	b := &pgx.Batch{}
+	if s.store.cfg.TransactionPooler {
+		b.Queue(s.store.sql.guard)
+	}
+	stream := snap.Stream.String()
+	b.Queue(s.store.sql.snapshotLoad, stream, snap.Fingerprint).QueryRow(func(row pgx.Row) error { return scanSnapshot(row, snap) })
+	b.Queue(s.store.sql.snapshotEvents, stream, snap.Fingerprint, streamPage).Query(func(rows pgx.Rows) (err error) {
+		events, err = collectEvents(rows, 16)
+		return err
+	})
+	return events, s.store.pool.SendBatch(ctx, b).Close()
+}
+
+// fetchPruned does the same on a log of many ranges, in one round trip more: the plan of the second statement would lock
+// every range if it did not know the snapshot's position.
+func (s *Snapshots) fetchPruned(ctx context.Context, snap *snapshot.Snapshot) ([]eventstore.RecordedEvent, error) {
+	row := s.store.pool.QueryRow(ctx, s.store.sql.snapshotLoad, snap.Stream.String(), snap.Fingerprint)
+	if err := scanSnapshot(row, snap); err != nil {
+		return nil, err
+	}
+	after := max(snap.Position.Ordinal()-1, 0)
+	return s.store.streamPage(ctx, s.store.pool, snap.Stream, int64(max(snap.Version, 1)), math.MaxInt64, streamPage, after)
+}
+
+// scanSnapshot leaves the version at 0 when there is none.
+func scanSnapshot(row pgx.Row, snap *snapshot.Snapshot) error {
+	var position int64
+	err := row.Scan(&snap.Version, &position, &snap.ContentType, &snap.Data, &snap.TakenAt)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	snap.Position, snap.TakenAt = eventstore.PositionAt(position), snap.TakenAt.UTC()
+	return err
 }
 
 // rest yields the page at hand and reads on behind it.

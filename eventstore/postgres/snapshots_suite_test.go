@@ -17,3 +17,14 @@ func TestSnapshotSuite(t *testing.T) {
 		return store, store.Snapshots()
 	})
 }
+
+// On a log of many ranges the events behind a snapshot are read by another statement.
+func TestSnapshotSuiteOverManyRanges(t *testing.T) {
+	t.Parallel()
+	snapshottest.Run(t, func(t *testing.T) (eventstore.Store, snapshot.Store) {
+		pool := smallRanges(t)
+		mustExec(t, pool, `SELECT daybook.ensure_ranges(20)`)
+		store := openStore(t, pool, postgres.Config{})
+		return store, store.Snapshots()
+	})
+}
