@@ -37,8 +37,8 @@ func raise(v *atomic.Int64, to int64) {
 }
 
 // queueHead adds the reading of the head to a pipeline. It must not share a statement with the reading of events, which
-// need a newer snapshot; the head reaches them as a setting of the transaction. H is read above the highest one known,
-// planned with its value: without a bound each reading locks every range of the log.
+// need a newer snapshot; the head reaches them as a setting of the transaction. H is read above the highest one known, so
+// that a reading planned with that value (see pipeline) locks the newest ranges only.
 func (s *Store) queueHead(p *pipeline, known int64, got *headReading) {
 	p.add(s.sql.safeHead, func(rows pgx.Rows) error {
 		if !rows.Next() {

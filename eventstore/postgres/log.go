@@ -186,8 +186,9 @@ func notNilText(list []string) []string {
 	return list
 }
 
-// pageSQL is planned with its values, so that only the ranges between $1 and $2 are looked at. The safe head is a
-// setting made by the statement before; it is empty on a connection that has made it in an earlier transaction only.
+// pageSQL has both bounds as parameters: planned with their values, where there are many ranges, it looks at those between
+// them only. The safe head is a setting made by the statement before; it is empty on a connection that has made it in an
+// earlier transaction only.
 const pageSQL = `
 SELECT ` + eventColumns + `
   FROM {schema}.events e

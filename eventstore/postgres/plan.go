@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -70,17 +71,14 @@ func (s *Store) plan(ctx context.Context, writes []eventstore.Write) (*plan, err
 	}
 	p.columns.grow(p.events)
 	for i, w := range prepared {
-		key := w.PartitionKey
-		if key == w.Stream.String() {
+		stream, key := w.Stream.String(), w.PartitionKey
+		partition := eventstore.PartitionOf(cmp.Or(key, stream), s.partitions)
+		if key == stream {
 			key = ""
-		}
-		partition := eventstore.PartitionOf(w.Stream.String(), s.partitions)
-		if key != "" {
-			partition = eventstore.PartitionOf(key, s.partitions)
 		}
 		p.outcomes[i] = outcome{stream: w.Stream, events: len(w.Events), partition: int32(partition), partitionKey: key}
 		for k, e := range w.Events {
-			if err := p.columns.add(w.Stream, k, e); err != nil {
+			if err := p.columns.add(stream, k, e); err != nil {
 				return nil, err
 			}
 		}
@@ -98,7 +96,7 @@ func (c *columns) grow(n int) {
 	c.headers, c.data = make([][]byte, 0, n), make([][]byte, 0, n)
 }
 
-func (c *columns) add(stream eventstore.StreamID, k int, e eventstore.EventData) error {
+func (c *columns) add(stream string, k int, e eventstore.EventData) error {
 	headers, err := eventstore.EncodeHeaders(e.Metadata.Headers)
 	if err != nil {
 		return err
@@ -114,7 +112,7 @@ func (c *columns) add(stream eventstore.StreamID, k int, e eventstore.EventData)
 	c.flags = append(c.flags, int32(e.Flags))
 	c.headers = append(c.headers, notNil(headers))
 	c.data = append(c.data, notNil(e.Data))
-	c.streams = append(c.streams, stream.String())
+	c.streams = append(c.streams, stream)
 	c.offsets = append(c.offsets, int32(k+1))
 	return nil
 }
