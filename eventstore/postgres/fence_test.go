@@ -30,14 +30,36 @@ func TestCommitBatch(t *testing.T) {
 	t.Parallel()
 	none := []any{[]string{}, []int32{}, []int64{}, []int64{}}
 	one := func(from, to int64) []any { return []any{[]string{""}, []int32{3}, []int64{from}, []int64{to}} }
+	many := func(n int) []any { // every partition; the row of partition 3 moves, the others are new
+		topics, partitions, from, to := make([]string, n), make([]int32, n), make([]int64, n), make([]int64, n)
+		for i := range n {
+			partitions[i], to[i] = int32(i), 11
+		}
+		from[3], to[3] = 5, 12
+		return []any{topics, partitions, from, to}
+	}
 	for name, c := range map[string]struct {
 		epoch, parked, from, to int64
 		rows                    []any
+		gone                    bool // the row of partition 3
+		more                    int  // rows that are new
 		isolation               pgx.TxIsoLevel
 		code                    string
 	}{
 		"good":                             {epoch: 1, to: 10, rows: none},
 		"good with checkpoint":             {epoch: 1, to: 10, rows: one(5, 12)},
+		"row at the floor goes":            {epoch: 1, to: 10, rows: one(5, 10), gone: true},
+		"row named by where it is goes":    {epoch: 1, to: 10, rows: one(5, 5), gone: true},
+		"new row":                          {epoch: 1, to: 10, rows: []any{[]string{"t", ""}, []int32{3, 3}, []int64{0, 5}, []int64{11, 12}}, more: 1},
+		"new row not beyond the floor":     {epoch: 1, to: 10, rows: []any{[]string{"", "t"}, []int32{3, 3}, []int64{5, 0}, []int64{12, 10}}},
+		"many":                             {epoch: 1, to: 10, rows: many(64), more: 63},
+		"new row that is there":            {epoch: 1, to: 10, rows: one(0, 12), code: "DB003"},
+		"row to go is elsewhere":           {epoch: 1, to: 10, rows: one(4, 10), code: "DB003"},
+		"row to go is not there":           {epoch: 1, to: 10, rows: []any{[]string{"t"}, []int32{3}, []int64{5}, []int64{6}}, code: "DB003"},
+		"no row, but one is there":         {epoch: 1, to: 10, rows: one(0, 10), code: "DB003"},
+		"one of many does not fit":         {epoch: 1, to: 10, rows: []any{[]string{"", "t"}, []int32{3, 3}, []int64{5, 7}, []int64{12, 13}}, code: "DB003"},
+		"a partition twice":                {epoch: 1, to: 10, rows: []any{[]string{"", ""}, []int32{3, 3}, []int64{5, 5}, []int64{12, 13}}, code: "DB003"},
+		"a new partition twice":            {epoch: 1, to: 10, rows: []any{[]string{"t", "t"}, []int32{3, 3}, []int64{0, 0}, []int64{12, 13}}, code: "DB003"},
 		"good, nothing moves":              {epoch: 1, rows: one(5, 5)},
 		"stale epoch":                      {epoch: 0, to: 10, rows: none, code: "DB002"},
 		"epoch of the future":              {epoch: 2, to: 10, rows: none, code: "DB002"},
@@ -46,7 +68,7 @@ func TestCommitBatch(t *testing.T) {
 		"floor going back":                 {epoch: 1, from: 0, to: -1, rows: none, code: "DB003"},
 		"stale checkpoint":                 {epoch: 1, to: 10, rows: one(4, 12), code: "DB003"},
 		"checkpoint going back":            {epoch: 1, to: 10, rows: one(5, 4), code: "DB003"},
-		"no such checkpoint":               {epoch: 1, to: 10, rows: []any{[]string{"t"}, []int32{3}, []int64{5}, []int64{6}}, code: "DB003"},
+		"no such checkpoint":               {epoch: 1, to: 10, rows: []any{[]string{"t"}, []int32{3}, []int64{5}, []int64{12}}, code: "DB003"},
 		"arrays of different length":       {epoch: 1, to: 10, rows: []any{[]string{""}, []int32{3, 4}, []int64{5}, []int64{6}}, code: "DB001"},
 		"repeatable read":                  {epoch: 1, to: 10, rows: none, isolation: pgx.RepeatableRead, code: "DB001"},
 		"serializable, though stale epoch": {epoch: 0, to: 10, rows: none, isolation: pgx.Serializable, code: "DB001"},
@@ -74,11 +96,21 @@ func TestCommitBatch(t *testing.T) {
 			err = tx.SendBatch(t.Context(), b).Close()
 			effects := value[int](t, pool, `SELECT count(*) FROM effects`)
 			floor := value[int64](t, pool, `SELECT floor FROM daybook.segments`)
-			applied := value[int64](t, pool, `SELECT applied FROM daybook.checkpoints`)
+			applied := value[int64](t, pool, `SELECT coalesce((SELECT applied FROM daybook.checkpoints WHERE topic = '' AND partition = 3), 0)`)
+			others := value[int](t, pool, `SELECT count(*) FROM daybook.checkpoints WHERE NOT (topic = '' AND partition = 3) AND applied = 11`)
+			rows := value[int](t, pool, `SELECT count(*) FROM daybook.checkpoints`)
+			if wantRows := c.more + 1; c.gone && rows != 0 || !c.gone && rows != wantRows || others != c.more {
+				t.Errorf("%d rows of checkpoints, %d of them new", rows, others)
+			}
 			if c.code == "" {
 				want := int64(5)
-				if to := c.rows[3].([]int64); len(to) > 0 {
-					want = to[0]
+				for i, topic := range c.rows[0].([]string) {
+					if c.rows[1].([]int32)[i] == 3 && topic == "" {
+						want = c.rows[3].([]int64)[i]
+					}
+				}
+				if c.gone {
+					want = 0
 				}
 				if err != nil || commit != "COMMIT" || effects != 1 || floor != c.to || applied != want {
 					t.Errorf("%v, %s, %d effects, floor %d, applied %d", err, commit, effects, floor, applied)

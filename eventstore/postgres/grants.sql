@@ -1,11 +1,14 @@
 -- What a program needs at run time. It may append and read events, never change them, and has no DDL rights: new
--- ranges are added by ensure_ranges, which runs with the rights of its owner.
+-- ranges are added by ensure_ranges, and messages that all have passed removed by drop_cleaned, which run with the rights
+-- of their owner.
 GRANT USAGE ON SCHEMA {schema} TO {role};
 GRANT USAGE, SELECT ON SEQUENCE {schema}.log_position TO {role};
-GRANT SELECT ON {schema}.store, {schema}.migrations, {schema}.ranges TO {role};
+GRANT SELECT ON {schema}.store, {schema}.migrations, {schema}.ranges, {schema}.epochs TO {role};
 GRANT SELECT, INSERT ON {schema}.events, {schema}.outbox TO {role};
 GRANT SELECT, INSERT, UPDATE ON {schema}.streams TO {role};
-GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.consumers, {schema}.segments, {schema}.checkpoints, {schema}.snapshots TO {role};
+GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.consumers, {schema}.segments, {schema}.checkpoints, {schema}.outbox_tails,
+  {schema}.subscribers, {schema}.snapshots TO {role};
 REVOKE EXECUTE ON PROCEDURE {schema}.add_range(bigint, bigint) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION {schema}.ensure_ranges(int), {schema}.partition_of(text, int),
-  {schema}.commit_batch(text, int, int, bigint, bigint, bigint, bigint, text[], int[], bigint[], bigint[]) TO {role};
+  {schema}.commit_batch(text, int, int, bigint, bigint, bigint, bigint, text[], int[], bigint[], bigint[]),
+  {schema}.declare_lost(interval, timestamptz), {schema}.raise_cleaned(), {schema}.drop_cleaned(int) TO {role};
