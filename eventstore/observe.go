@@ -12,6 +12,8 @@ type Observer interface {
 	ObserveBatch(BatchObservation)
 	// ObserveWait is called after each wait for a token.
 	ObserveWait(WaitObservation)
+	// ObservePublish is called after each attempt of a relay to publish a page.
+	ObservePublish(PublishObservation)
 }
 
 // AppendObservation describes one append.
@@ -26,8 +28,11 @@ type BatchObservation struct {
 	Consumer string
 	Version  int
 	Events   int
-	// Through is the position that the batch reached.
-	Through  Position
+	// Through is the position up to which everything is applied now.
+	Through Position
+	// Marks are the single partitions that the batch has brought further than that, when the events came from a
+	// published stream.
+	Marks    []Mark
 	Duration time.Duration
 	Err      error // nil when the batch was committed
 }
@@ -37,6 +42,16 @@ type WaitObservation struct {
 	Consumers []string
 	Duration  time.Duration
 	Err       error // nil when the token was reached
+}
+
+// PublishObservation describes one attempt of a relay to publish a page of messages.
+type PublishObservation struct {
+	// Messages and Heads were taken by the broker. Heads are messages that only say how far a partition is complete.
+	Messages, Heads int
+	// Through is the position up to which everything is published when Err is nil.
+	Through  Position
+	Duration time.Duration
+	Err      error // nil when the broker took all; else the rest is tried again
 }
 
 // NopObserver observes nothing.
@@ -50,5 +65,8 @@ func (NopObserver) ObserveBatch(BatchObservation) {}
 
 // ObserveWait does nothing.
 func (NopObserver) ObserveWait(WaitObservation) {}
+
+// ObservePublish does nothing.
+func (NopObserver) ObservePublish(PublishObservation) {}
 
 var _ Observer = NopObserver{}

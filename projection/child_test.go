@@ -106,8 +106,9 @@ func (b *batchTeller) ObserveBatch(o eventstore.BatchObservation) {
 		fmt.Println(batchLine + strings.ReplaceAll(fmt.Sprint(o.Err), "\n", " "))
 	}
 }
-func (b *batchTeller) ObserveAppend(eventstore.AppendObservation) {}
-func (b *batchTeller) ObserveWait(eventstore.WaitObservation)     {}
+func (b *batchTeller) ObserveAppend(eventstore.AppendObservation)   {}
+func (b *batchTeller) ObserveWait(eventstore.WaitObservation)       {}
+func (b *batchTeller) ObservePublish(eventstore.PublishObservation) {}
 
 // process is a child with its output by line.
 type process struct {

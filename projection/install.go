@@ -254,6 +254,7 @@ SELECT c.consumer, c.version, 0, 0, s.partitions - 1 FROM c, {schema}.store s WH
 
 // restartSQL raises the epoch, so that a worker that still has the old place cannot commit.
 const restartSQL = `
+WITH gone AS (DELETE FROM {schema}.checkpoints WHERE consumer = $1 AND version = $2)
 UPDATE {schema}.segments SET floor = 0, epoch = epoch + 1, owner = '', expires_at = '-infinity'
  WHERE consumer = $1 AND version = $2`
 

@@ -167,17 +167,27 @@ const (
 func (q *question) local(db Querier) (moves <-chan struct{}, known knowledge) {
 	known = arrived
 	for _, ref := range q.refs {
-		progress, moved := consumer.ProgressOf(ref, q.token.Epoch())
+		reached, moved := consumer.ReachedBy(ref, q.token.Epoch())
 		switch {
 		case moved == nil:
 			known = unknown
-		case progress.Applied.Ordinal() < q.want:
+		case !q.reached(reached.Applied):
 			return moved, onTheWay
-		case progress.Home != db: // perhaps a standby, which may not have it yet
+		case reached.Home != db: // perhaps a standby, which may not have it yet
 			known = unknown
 		}
 	}
 	return nil, known
+}
+
+// reached reports whether progress has everything that the token stands for.
+func (q *question) reached(p consumer.Progress) bool {
+	for i, partition := range q.partitions {
+		if p.At(int(partition)).Ordinal() < q.positions[i] {
+			return false
+		}
+	}
+	return true
 }
 
 // behindBy is a projection that has not reached the token.

@@ -104,27 +104,27 @@ func TestPatientlyWaitsOutTheEnvironment(t *testing.T) {
 func TestSignals(t *testing.T) {
 	t.Parallel()
 	here := place{Ref{"s", "signals", 1}, uuid.New()}
-	if _, moves := ProgressOf(here.ref, here.epoch); moves != nil {
+	if _, moves := ReachedBy(here.ref, here.epoch); moves != nil {
 		t.Error("nobody works, and there is a channel")
 	}
-	signals.enter(here, Progress{eventstore.PositionAt(3), "a"})
-	signals.enter(here, Progress{eventstore.PositionAt(4), "b"}) // takes over
-	if _, moves := ProgressOf(here.ref, uuid.New()); moves != nil {
+	signals.enter(here, Reached{ProgressAt(eventstore.PositionAt(3)), "a"})
+	signals.enter(here, Reached{ProgressAt(eventstore.PositionAt(4)), "b"}) // takes over
+	if _, moves := ReachedBy(here.ref, uuid.New()); moves != nil {
 		t.Error("another store's worker answers")
 	}
-	p, moves := ProgressOf(here.ref, here.epoch)
-	if p != (Progress{eventstore.PositionAt(4), "b"}) || moves == nil {
+	p, moves := ReachedBy(here.ref, here.epoch)
+	if p.Applied.Floor() != eventstore.PositionAt(4) || p.Home != "b" || moves == nil {
 		t.Errorf("progress is %v %v", p, moves)
 	}
-	signals.move(here, Progress{eventstore.PositionAt(9), "b"})
+	signals.move(here, Reached{ProgressAt(eventstore.PositionAt(9)), "b"})
 	<-moves
-	_, moves = ProgressOf(here.ref, here.epoch)
+	_, moves = ReachedBy(here.ref, here.epoch)
 	signals.leave(here)
 	<-moves
-	_, moves = ProgressOf(here.ref, here.epoch)
+	_, moves = ReachedBy(here.ref, here.epoch)
 	signals.leave(here)
 	<-moves
-	if _, moves := ProgressOf(here.ref, here.epoch); moves != nil {
+	if _, moves := ReachedBy(here.ref, here.epoch); moves != nil {
 		t.Error("everybody has left, and there is a channel")
 	}
 }

@@ -9,8 +9,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/daybook-go/daybook/eventstore"
 )
 
 // segment is the only one there is so far: a consumer owns all partitions or none.
@@ -18,11 +16,13 @@ const segment = 0
 
 // lease is the right to apply, as it was when it was taken. Whether it still holds is decided by commit_batch alone.
 type lease struct {
-	epoch     int64
-	parkedRev int64
-	floor     eventstore.Position
-	resumed   bool      // the consumer stood still and was set running
-	store     uuid.UUID // the store's epoch
+	epoch      int64
+	parkedRev  int64
+	applied    Progress
+	partitions int
+	carries    string    // what the consumer has followed so far; see Stream
+	resumed    bool      // the consumer stood still and was set running
+	store      uuid.UUID // the store's epoch
 }
 
 // takePatience bounds the wait for a lease's statement, so that a worker that is asked to end meanwhile does so in time.
@@ -37,13 +37,13 @@ func (w *Worker) take(ctx context.Context, db *pgxpool.Pool) (*lease, State, err
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(w.cfg.Lease, takePatience))
 	defer cancel()
 	var (
-		state                   string
+		state, carries, store   string
 		epoch, parkedRev, floor *int64
-		store                   string
+		partitions              int
 		installed               bool
 	)
 	err := db.QueryRow(ctx, w.sql.take, w.spec.Name, w.spec.Version, segment, w.owner, w.cfg.Lease.Seconds()).
-		Scan(&state, &epoch, &parkedRev, &floor, &store, &installed)
+		Scan(&state, &epoch, &parkedRev, &floor, &carries, &store, &partitions, &installed)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows), err == nil && !installed: // not a standby of an owner that cannot exist
 		return nil, Waiting, errNotInstalled
@@ -58,9 +58,67 @@ func (w *Worker) take(ctx context.Context, db *pgxpool.Pool) (*lease, State, err
 	if err != nil {
 		return nil, Waiting, fmt.Errorf("consumer: take the lease of %s: the store's epoch: %w", w.spec.Ref, err)
 	}
-	return &lease{
-		store: id, epoch: *epoch, parkedRev: *parkedRev, floor: eventstore.PositionAt(*floor), resumed: state == string(Stopped),
-	}, Running, nil
+	l := &lease{
+		store: id, epoch: *epoch, parkedRev: *parkedRev, partitions: partitions, carries: carries, resumed: state == string(Stopped),
+	}
+	// In a statement of its own: that of the takeover may have waited for the last commit of the owner before, and would
+	// see these rows as they were before it.
+	l.applied, err = w.ahead(ctx, db, *floor, partitions)
+	if err != nil {
+		w.release(ctx, db, l)
+		return nil, Waiting, fmt.Errorf("consumer: read the checkpoints of %s: %w", w.spec.Ref, err)
+	}
+	return l, Running, nil
+}
+
+// ahead reads which partitions are beyond the floor.
+func (w *Worker) ahead(ctx context.Context, db *pgxpool.Pool, floor int64, partitions int) (Progress, error) {
+	applied := Progress{floor: floor}
+	rows, err := db.Query(ctx, w.sql.ahead, w.spec.Name, w.spec.Version)
+	if err != nil {
+		return applied, err
+	}
+	var partition int
+	var at int64
+	_, err = pgx.ForEachRow(rows, []any{&partition, &at}, func() error {
+		if partition < 0 || partition >= partitions {
+			return fmt.Errorf("there is one for partition %d of %d", partition, partitions)
+		}
+		if applied.ahead == nil {
+			applied.ahead = make([]int64, partitions)
+		}
+		applied.ahead[partition] = at
+		return nil
+	})
+	return applied, err
+}
+
+// follow records what the consumer follows from now on. A change is refused once something is applied, unless both are
+// the whole log: what the one has left out, or called otherwise, the other would not make good.
+func (w *Worker) follow(ctx context.Context, db *pgxpool.Pool, l *lease) error {
+	carries := ""
+	if stream, ok := w.source.(Stream); ok {
+		carries = stream.Carries()
+	}
+	switch {
+	case carries == l.carries:
+		return nil
+	case !l.applied.IsZero():
+		return &stopError{fmt.Errorf("consumer: %s has followed %s up to position %s and cannot go on with %s: "+
+			"give it its old source back, or install a new version, which begins anew",
+			w.spec.Ref, sourceText(l.carries), l.applied.Floor(), sourceText(carries))}
+	}
+	if _, err := db.Exec(ctx, w.sql.follow, w.spec.Name, w.spec.Version, carries); err != nil {
+		return fmt.Errorf("consumer: record the source of %s: %w", w.spec.Ref, err)
+	}
+	return nil
+}
+
+func sourceText(carries string) string {
+	if carries == "" {
+		return "the log"
+	}
+	return carries
 }
 
 // renew keeps the lease until ctx ends, and calls lose when it is gone, paused, or could not be renewed in time.
@@ -118,7 +176,7 @@ func (w *Worker) writeStop(ctx context.Context, db *pgxpool.Pool, l *lease, reas
 // keeps its owner, should it live, from committing.
 const takeSQL = `
 WITH c AS (
-  SELECT state FROM {schema}.consumers WHERE consumer = $1 AND version = $2),
+  SELECT state, source FROM {schema}.consumers WHERE consumer = $1 AND version = $2),
 u AS (
   UPDATE {schema}.segments AS s
      SET owner = $4, epoch = s.epoch + 1, expires_at = clock_timestamp() + make_interval(secs => $5)
@@ -129,9 +187,14 @@ u AS (
 r AS (
   UPDATE {schema}.consumers AS x SET state = 'running', reason = '', since = clock_timestamp()
     FROM u WHERE x.consumer = $1 AND x.version = $2 AND x.state = 'stopped')
-SELECT c.state, u.epoch, u.parked_rev, u.floor, (SELECT epoch::text FROM {schema}.store),
+SELECT c.state, u.epoch, u.parked_rev, u.floor, c.source, (SELECT epoch::text FROM {schema}.store),
+       (SELECT partitions FROM {schema}.store),
        EXISTS (SELECT 1 FROM {schema}.segments s WHERE s.consumer = $1 AND s.version = $2 AND s.segment = $3)
   FROM c LEFT JOIN u ON true`
+
+const aheadSQL = `SELECT partition, applied FROM {schema}.checkpoints WHERE consumer = $1 AND version = $2 AND topic = ''`
+
+const followSQL = `UPDATE {schema}.consumers SET source = $3 WHERE consumer = $1 AND version = $2`
 
 const renewSQL = `
 UPDATE {schema}.segments AS s SET expires_at = clock_timestamp() + make_interval(secs => $5)

@@ -4,8 +4,6 @@ import (
 	"sync"
 
 	"github.com/google/uuid"
-
-	"github.com/daybook-go/daybook/eventstore"
 )
 
 // signals tells waiters of this process what workers of this process have committed, so that they need not poll the
@@ -23,32 +21,32 @@ type signalBoard struct {
 }
 
 type signal struct {
-	workers  int
-	progress Progress
-	moves    chan struct{}
+	workers int
+	reached Reached
+	moves   chan struct{}
 }
 
-// Progress is how far a worker of this process has come.
-type Progress struct {
+// Reached is how far a worker of this process has come.
+type Reached struct {
 	// Applied is committed: whoever asks the database now sees it.
-	Applied eventstore.Position
+	Applied Progress
 	// Home is the worker's Config.Home.
 	Home any
 }
 
-// ProgressOf returns how far a worker of this process has come, and a channel that is closed at its next commit, or when
+// ReachedBy returns how far a worker of this process has come, and a channel that is closed at its next commit, or when
 // it gives the consumer up. The channel is nil when no worker of this process owns the consumer in that store. Get it
 // before looking at the database.
-func ProgressOf(ref Ref, epoch uuid.UUID) (Progress, <-chan struct{}) {
+func ReachedBy(ref Ref, epoch uuid.UUID) (Reached, <-chan struct{}) {
 	signals.mu.Lock()
 	defer signals.mu.Unlock()
 	if s := signals.byPlace[place{ref, epoch}]; s != nil {
-		return s.progress, s.moves
+		return s.reached, s.moves
 	}
-	return Progress{}, nil
+	return Reached{}, nil
 }
 
-func (b *signalBoard) enter(p place, progress Progress) {
+func (b *signalBoard) enter(p place, reached Reached) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.byPlace[p]
@@ -57,7 +55,7 @@ func (b *signalBoard) enter(p place, progress Progress) {
 		b.byPlace[p] = s
 	}
 	s.workers++ // two for a moment, when one takes over from another
-	s.progress = progress
+	s.reached = reached
 }
 
 // leave wakes everybody, because who still waits must poll from now on.
@@ -71,11 +69,11 @@ func (b *signalBoard) leave(p place) {
 	s.wake()
 }
 
-func (b *signalBoard) move(p place, progress Progress) {
+func (b *signalBoard) move(p place, reached Reached) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.byPlace[p]
-	s.progress = progress
+	s.reached = reached
 	s.wake()
 }
 

@@ -10,15 +10,6 @@ import (
 	"github.com/daybook-go/daybook/eventstore"
 )
 
-// Source is a log as consumers read it. The logs of the engines satisfy it.
-type Source interface {
-	// ReadPage returns at most limit events after a position that f selects, and how far the page is complete. An
-	// error that matches [eventstore.ErrHistory] stops the consumer; any other is waited out.
-	ReadPage(ctx context.Context, after eventstore.Position, f eventstore.Filter, limit int) (eventstore.Page, error)
-	// Wait returns when the log may have something beyond a position, or when ctx ends.
-	Wait(ctx context.Context, after eventstore.Position) error
-}
-
 // Ref names a consumer: the schema of its store, its name and its version.
 type Ref struct {
 	Store   string
@@ -107,6 +98,7 @@ type Status struct {
 	Reason string
 	Since  time.Time
 	// Applied is the position up to which this worker knows everything to be applied; zero before it owned the consumer.
+	// Of a published stream single partitions may be further.
 	Applied eventstore.Position
 }
 

@@ -21,9 +21,9 @@ type failedError struct {
 func (e *failedError) Error() string { return e.err.Error() }
 func (e *failedError) Unwrap() error { return e.err }
 
-// transact applies events and moves the floor in one transaction of two round trips: BEGIN with what must be read,
+// transact applies events and moves the progress in one transaction of two round trips: BEGIN with what must be read,
 // then the effects with the fence and COMMIT. Handlers add their own statements in between.
-func (t *tenure) transact(events []eventstore.RecordedEvent, to eventstore.Position) error {
+func (t *Tenure) transact(events []eventstore.RecordedEvent, to Progress) error {
 	plan, err := t.w.spec.Applier.Plan(t.work, events)
 	if err != nil {
 		return t.judge(err, false, true)
@@ -58,13 +58,18 @@ func (t *tenure) transact(events []eventstore.RecordedEvent, to eventstore.Posit
 	return nil
 }
 
-func (t *tenure) queueFence(b *pgx.Batch, to eventstore.Position) {
-	b.Queue(t.w.sql.commit, t.w.spec.Name, t.w.spec.Version, segment, t.lease.epoch, t.lease.parkedRev, t.floor.Ordinal(), to.Ordinal())
+func (t *Tenure) queueFence(b *pgx.Batch, to Progress) {
+	rows := t.applied.movesTo(to)
+	b.Queue(t.w.sql.commit, t.w.spec.Name, t.w.spec.Version, segment, t.lease.epoch, t.lease.parkedRev, t.applied.floor, to.floor,
+		rows.topics, rows.partitions, rows.before, rows.after)
 }
 
-// moveFloor commits a floor without effects. The transaction is an explicit one because the role's default isolation may
-// be any.
-func (t *tenure) moveFloor(to eventstore.Position) error {
+// move commits progress without events.
+func (t *Tenure) move(to Progress) error { return t.commit(to, func(*pgx.Batch) {}) }
+
+// commit commits progress together with what queue adds, in one round trip. The transaction is an explicit one because
+// the role's default isolation may be any.
+func (t *Tenure) commit(to Progress, queue func(*pgx.Batch)) error {
 	conn, err := t.db.Acquire(t.work)
 	if err != nil {
 		return t.unavailable(err)
@@ -72,13 +77,14 @@ func (t *tenure) moveFloor(to eventstore.Position) error {
 	defer conn.Release()
 	b := &pgx.Batch{}
 	b.Queue("begin isolation level read committed read write")
+	queue(b)
 	t.queueFence(b, to)
 	b.Queue("commit")
 	if err := conn.SendBatch(t.work, b).Close(); err != nil {
 		err = t.rollback(conn, err, false)
 		var failed *failedError
 		if errors.As(err, &failed) { // no event is to blame
-			return fmt.Errorf("consumer: move %s to position %s: %w", t.w.spec.Ref, to, failed.err)
+			return fmt.Errorf("consumer: move %s to position %s: %w", t.w.spec.Ref, to.Floor(), failed.err)
 		}
 		return err
 	}
@@ -87,7 +93,7 @@ func (t *tenure) moveFloor(to eventstore.Position) error {
 }
 
 // rollback ends the transaction, so that its locks are gone before the next attempt, and judges what went wrong.
-func (t *tenure) rollback(conn *pgxpool.Conn, cause error, handler bool) error {
+func (t *Tenure) rollback(conn *pgxpool.Conn, cause error, handler bool) error {
 	dead, state := connState(conn.Conn())
 	if !dead && state != 'I' {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.work), time.Second)
@@ -98,7 +104,7 @@ func (t *tenure) rollback(conn *pgxpool.Conn, cause error, handler bool) error {
 }
 
 // judge turns what went wrong into a *failedError, errLost, a *stopError, or an error that is waited out.
-func (t *tenure) judge(err error, dead, handler bool) error {
+func (t *Tenure) judge(err error, dead, handler bool) error {
 	if t.work.Err() != nil {
 		return context.Cause(t.work)
 	}
@@ -118,13 +124,13 @@ func (t *tenure) judge(err error, dead, handler bool) error {
 	case fenced:
 		return fmt.Errorf("%w: %v", errLost, err)
 	case environment, history:
-		return fmt.Errorf("consumer: apply events for %s after position %s: %w", t.w.spec.Ref, t.floor, err)
+		return fmt.Errorf("consumer: apply events for %s after position %s: %w", t.w.spec.Ref, t.applied.Floor(), err)
 	default:
 		return &failedError{index, err}
 	}
 }
 
-func (t *tenure) unavailable(err error) error {
+func (t *Tenure) unavailable(err error) error {
 	if t.work.Err() != nil {
 		return context.Cause(t.work)
 	}

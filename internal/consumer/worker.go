@@ -31,24 +31,32 @@ type Worker struct {
 	owner  string
 	log    *slog.Logger
 	sql    statements
+	loop   func(*Tenure) error // what the worker does while it owns the consumer
 
 	mu     sync.Mutex
 	status Status
 }
 
-type statements struct{ settings, take, renew, release, stop, commit string }
+type statements struct{ settings, take, ahead, follow, renew, release, stop, commit string }
 
-// New returns a worker that does nothing until it is run. cfg must be valid.
+// New returns a worker that applies the events of source. It does nothing until it is run. cfg must be valid.
 func New(spec Spec, source Source, cfg Config) *Worker {
+	w := newWorker(spec, cfg, applyEvents)
+	w.source = source
+	w.sql.settings = settingsSQL(w.cfg.Lease, spec.Applier.Relaxed())
+	return w
+}
+
+func newWorker(spec Spec, cfg Config, loop func(*Tenure) error) *Worker {
 	cfg = cfg.withDefaults()
 	schema := pgx.Identifier{spec.Store}.Sanitize()
 	in := func(sql string) string { return strings.ReplaceAll(sql, "{schema}", schema) }
 	w := &Worker{
-		spec: spec, source: source, cfg: cfg, owner: ownerName(),
+		spec: spec, cfg: cfg, owner: ownerName(), loop: loop,
 		log: cfg.Logger.With("consumer", spec.Name, "version", spec.Version),
 		sql: statements{
-			settings: settingsSQL(cfg.Lease, spec.Applier.Relaxed()),
-			take:     in(takeSQL), renew: in(renewSQL), release: in(releaseSQL), stop: in(stopSQL), commit: in(commitSQL),
+			take: in(takeSQL), ahead: in(aheadSQL), follow: in(followSQL), renew: in(renewSQL), release: in(releaseSQL),
+			stop: in(stopSQL), commit: in(commitSQL),
 		},
 	}
 	w.status = Status{State: Standby, Since: time.Now()}
@@ -103,7 +111,7 @@ func (w *Worker) run(ctx context.Context, db *pgxpool.Pool) {
 			continue
 		}
 		if l.resumed {
-			w.log.Info("consumer resumed: it had stopped, and this process tries again", "position", l.floor)
+			w.log.Info("consumer resumed: it had stopped, and this process tries again", "position", l.applied.Floor())
 		}
 		w.cfg.Probe(ProbeTaken)
 		err = w.tenure(ctx, db, l, retry.reset)
@@ -167,5 +175,5 @@ func settingsSQL(lease time.Duration, relaxed bool) string {
 	return sql
 }
 
-// commitSQL is the fence: it raises unless the worker still owns the segment and the floor is where it left it.
-const commitSQL = `SELECT {schema}.commit_batch($1, $2, $3, $4, $5, $6, $7, '{}'::text[], '{}'::int[], '{}'::bigint[], '{}'::bigint[])`
+// commitSQL is the fence: it raises unless the worker still owns the segment and the progress is where it left it.
+const commitSQL = `SELECT {schema}.commit_batch($1, $2, $3, $4, $5, $6, $7, $8::text[], $9::int[], $10::bigint[], $11::bigint[])`
