@@ -73,9 +73,10 @@ func (c *crasher) reached(point string) {
 	select {} // the signal is on its way
 }
 
-func (c *crasher) ObserveAppend(eventstore.AppendObservation) { c.reached(atStored) }
-func (c *crasher) ObserveBatch(eventstore.BatchObservation)   { c.reached(atBatchCommitted) }
-func (c *crasher) ObserveWait(eventstore.WaitObservation)     {}
+func (c *crasher) ObserveAppend(eventstore.AppendObservation)   { c.reached(atStored) }
+func (c *crasher) ObserveBatch(eventstore.BatchObservation)     { c.reached(atBatchCommitted) }
+func (c *crasher) ObserveWait(eventstore.WaitObservation)       {}
+func (c *crasher) ObservePublish(eventstore.PublishObservation) {}
 
 func (c *crasher) Write(text []byte) (int, error) {
 	c.reached(atReport)
