@@ -1,0 +1,271 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/consumer"
+)
+
+// feed is one consumer's view of a subscription. It is in one of three moods: it reads the topic like a log while it is
+// far behind, it fills a hole in one partition, or it takes what the broker brings.
+type feed struct {
+	sub    *Subscription
+	f      consumer.Follower
+	reader *reader[item]
+
+	read    []eventstore.Position // of each partition: everything up to here was handed out
+	pending []item                // taken from the buffer, not looked at
+	space   []item                // what pending is cut from
+	changed []bool                // partitions that have moved since the last batch
+
+	log     *consumer.LogFeed // while far behind, or nil
+	until   eventstore.Position
+	missing *missing
+
+	lowest eventstore.Position // of read, when it was last seen to move
+	moved  time.Time
+}
+
+// missing is a hole: messages of one partition that the broker has not brought.
+type missing struct {
+	partition int
+	upTo      eventstore.Position // the last of them
+	found     eventstore.Position // the last that was read
+}
+
+func (s *Subscription) follow(ctx context.Context, f consumer.Follower) *feed {
+	partitions := s.rows.Partitions()
+	d := &feed{
+		sub: s, f: f, reader: s.attach(), read: make([]eventstore.Position, partitions), changed: make([]bool, partitions),
+		space: make([]item, f.Limit),
+	}
+	for p := range d.read {
+		d.read[p] = f.Applied.At(p)
+	}
+	return d
+}
+
+// Close implements [consumer.Feed].
+func (d *feed) Close() {
+	if d.log != nil {
+		d.log.Close()
+	}
+	d.sub.detach(d.reader)
+}
+
+// Next implements [consumer.Feed].
+func (d *feed) Next(ctx context.Context, until time.Time) (consumer.Batch, error) {
+	if d.moved.IsZero() {
+		if batch, err := d.begin(ctx); err != nil || !batch.Floor.IsZero() {
+			return batch, err
+		}
+	}
+	for {
+		switch {
+		case d.log != nil:
+			return d.catchUp(ctx, until)
+		case d.missing != nil:
+			return d.fill(ctx)
+		case len(d.pending) > 0 && d.pending[0].err != nil:
+			return consumer.Batch{}, d.pending[0].err
+		case len(d.pending) > 0:
+			if batch := d.take(); len(batch.Events) > 0 || len(batch.Marks) > 0 {
+				return batch, nil
+			}
+		default:
+			if err := d.receive(ctx, until); err != nil {
+				return consumer.Batch{}, err
+			}
+			if d.log == nil && len(d.pending) == 0 {
+				return consumer.Batch{}, nil // until has passed
+			}
+		}
+	}
+}
+
+// begin sets out: behind what was applied, or, for one who wants only what is new, at the head.
+func (d *feed) begin(ctx context.Context) (consumer.Batch, error) {
+	head, err := d.sub.rows.SafeHead(ctx)
+	if err != nil {
+		return consumer.Batch{}, err
+	}
+	if d.f.Applied.IsZero() && d.sub.cfg.StartAt == AtHead {
+		d.raise(head)
+		d.moved = time.Now()
+		return consumer.Batch{Floor: head}, nil
+	}
+	d.goBack(head)
+	return consumer.Batch{}, nil
+}
+
+// goBack reads the topic like a log until the head.
+func (d *feed) goBack(head eventstore.Position) {
+	d.moved, d.lowest = time.Now(), d.floor()
+	if !head.After(d.lowest) {
+		return
+	}
+	marks := make([]eventstore.Mark, len(d.read))
+	for p, at := range d.read {
+		marks[p] = eventstore.Mark{Partition: p, Position: at}
+	}
+	behind := d.f
+	behind.Applied = consumer.ProgressAt(d.lowest).Raise(len(d.read), d.lowest, marks)
+	// The feed's goroutine ends with Close, not with the context of one call.
+	d.log, d.until = consumer.FollowLog(context.Background(), d.sub, behind), head
+}
+
+func (d *feed) catchUp(ctx context.Context, until time.Time) (consumer.Batch, error) {
+	batch, err := d.log.Next(ctx, until)
+	if err != nil {
+		return batch, d.explain(err)
+	}
+	d.raise(batch.Floor)
+	if batch.More = true; !batch.Floor.Before(d.until) {
+		d.log.Close()
+		d.log, batch.More = nil, false
+	}
+	return batch, nil
+}
+
+func (d *feed) raise(floor eventstore.Position) {
+	for p, at := range d.read {
+		if floor.After(at) {
+			d.read[p] = floor
+		}
+	}
+	d.lowest, d.moved = d.floor(), time.Now()
+}
+
+func (d *feed) floor() eventstore.Position {
+	return slices.MinFunc(d.read, eventstore.Position.Compare)
+}
+
+// receive waits for the broker. When some partition has not moved for too long it asks the store.
+func (d *feed) receive(ctx context.Context, until time.Time) error {
+	now := time.Now()
+	if floor := d.floor(); floor.After(d.lowest) {
+		d.lowest, d.moved = floor, now
+	}
+	due := d.moved.Add(d.sub.cfg.Silence)
+	if !due.After(now) {
+		return d.ask(ctx)
+	}
+	if !until.IsZero() && until.Before(due) {
+		due = until
+	}
+	waiting, cancel := context.WithDeadline(ctx, due)
+	defer cancel()
+	n, overrun, err := d.reader.next(waiting, d.space)
+	d.pending = d.space[:n]
+	if overrun {
+		d.sub.counts.overruns.Add(1)
+	}
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil
+	}
+	return err
+}
+
+// ask looks whether the silence has a reason.
+func (d *feed) ask(ctx context.Context) error {
+	head, err := d.sub.rows.SafeHead(ctx)
+	if err != nil {
+		return err
+	}
+	if head.After(d.floor()) {
+		d.sub.counts.silences.Add(1)
+	}
+	d.goBack(head)
+	return nil
+}
+
+// take judges what has come, up to the first hole.
+func (d *feed) take() consumer.Batch {
+	var batch consumer.Batch
+	for len(d.pending) > 0 && d.missing == nil && d.pending[0].err == nil {
+		it := &d.pending[0]
+		p := it.partition
+		switch judge(d.read[p], it.previous, it.position) {
+		case hole:
+			d.missing = &missing{partition: p, upTo: it.previous}
+			continue
+		case drop:
+			d.sub.counts.repeated.Add(1)
+		case apply:
+			if it.kind != kindHead && wanted(&it.event, d.f.Filter) {
+				batch.Events = append(batch.Events, it.event)
+			}
+			d.read[p], d.changed[p] = it.position, true
+		}
+		d.pending = d.pending[1:]
+	}
+	return d.marked(batch)
+}
+
+// marked adds what has moved to a batch.
+func (d *feed) marked(batch consumer.Batch) consumer.Batch {
+	for p, changed := range d.changed {
+		if changed {
+			batch.Marks = append(batch.Marks, eventstore.Mark{Partition: p, Position: d.read[p]})
+			d.changed[p] = false
+		}
+	}
+	batch.More = len(d.pending) > 0 || d.missing != nil
+	return batch
+}
+
+// fill reads the next missing messages of a partition.
+func (d *feed) fill(ctx context.Context) (consumer.Batch, error) {
+	m := d.missing
+	after := d.read[m.partition]
+	page, err := d.sub.rows.ReadPage(ctx, eventstore.OutboxQuery{
+		Topic: d.sub.cfg.Topic, Partition: m.partition, After: after, UpTo: m.upTo, Limit: d.f.Limit,
+	})
+	if err != nil {
+		return consumer.Batch{}, err
+	}
+	if page.Cleaned.After(after) {
+		return consumer.Batch{}, d.tooLate(ctx, after, page.Cleaned)
+	}
+	d.sub.counts.filled.Add(int64(len(page.Messages)))
+	if n := len(page.Messages); n > 0 {
+		m.found = page.Messages[n-1].Position
+	}
+	d.read[m.partition], d.changed[m.partition] = page.Through, true
+	if !page.Through.Before(m.upTo) {
+		if m.found != m.upTo {
+			return consumer.Batch{}, consumer.Stop(fmt.Errorf("outbox: %s: the message at position %s of partition %d of topic %q was published, "+
+				"and its row is gone from the outbox: rows were removed by hand; find out which, then let the consumer begin anew",
+				d.f.Ref, m.upTo, m.partition, d.sub.cfg.Topic))
+		}
+		d.missing = nil
+	}
+	return d.marked(consumer.Batch{Events: selected(page.Messages, d.f.Filter)}), nil
+}
+
+// tooLate: what is missing has been cleaned away meanwhile.
+func (d *feed) tooLate(ctx context.Context, after, cleaned eventstore.Position) error {
+	if d.sub.cfg.CatchUp == nil {
+		return d.explain(d.sub.lost(after, cleaned))
+	}
+	d.missing = nil // the message that showed it is judged again, behind what the log has
+	return d.ask(ctx)
+}
+
+// explain names the consumer that has lost its messages, and ends it.
+func (d *feed) explain(err error) error {
+	var lost *LostError
+	if errors.As(err, &lost) {
+		lost.Consumer = d.f.Name
+		return consumer.Stop(lost)
+	}
+	return err
+}
