@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -214,16 +215,16 @@ func TestSubscriptionStartsAtTheHead(t *testing.T) {
 		rows.add(messages[:60]...)
 		s := newTestSubscription(t, rows, broker, SubscriptionConfig{StartAt: AtHead})
 		f := &follower{t: t, partitions: 4}
-		ready := false
+		var ready atomic.Bool
 		beside(t, func(ctx context.Context) {
 			<-broker.subs
 			pause(ctx, time.Second/2)
-			ready = true
+			ready.Store(true)
 			// What was sent before and comes late must not be taken for what is new.
 			rows.add(messages[60:]...)
 			broker.send(ctx, published(rows, messages)[50:]...)
 		})
-		if err := f.follow(t.Context(), s, 50, func() bool { return ready && f.has(messages)() }); err != nil {
+		if err := f.follow(t.Context(), s, 50, func() bool { return ready.Load() && f.has(messages)() }); err != nil {
 			t.Fatal(err)
 		}
 		f.complete(messages[60:])
