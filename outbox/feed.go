@@ -12,7 +12,8 @@ import (
 )
 
 // feed is one consumer's view of a subscription. It is in one of three moods: it reads the topic like a log while it is
-// far behind, it fills a hole in one partition, or it takes what the broker brings.
+// far behind, it fills a hole in one partition, or it takes what the broker brings. A message that came before its
+// predecessor is held for a moment first: brokers that shuffle bring that one soon.
 type feed struct {
 	sub    *Subscription
 	f      consumer.Follower
@@ -20,6 +21,7 @@ type feed struct {
 
 	read    []eventstore.Position // of each partition: everything up to here was handed out
 	pending []item                // taken from the buffer, not looked at
+	held    held                  // came before their predecessors
 	space   []item                // what pending is cut from
 	changed []bool                // partitions that have moved since the last batch
 
@@ -77,12 +79,19 @@ func (d *feed) Next(ctx context.Context, until time.Time) (consumer.Batch, error
 			if batch := d.take(); len(batch.Events) > 0 || len(batch.Marks) > 0 {
 				return batch, nil
 			}
+		case d.held.due(time.Now(), len(d.space)):
+			if batch := d.settle(); len(batch.Events) > 0 || len(batch.Marks) > 0 {
+				return batch, nil
+			}
+			if len(d.held.items) > 0 {
+				d.missing = d.held.hole()
+			}
 		default:
 			if err := d.receive(ctx, until); err != nil {
 				return consumer.Batch{}, err
 			}
-			if d.log == nil && len(d.pending) == 0 {
-				return consumer.Batch{}, nil // until has passed
+			if len(d.pending) == 0 && !until.IsZero() && !time.Now().Before(until) {
+				return consumer.Batch{}, nil
 			}
 		}
 	}
@@ -125,6 +134,7 @@ func (d *feed) catchUp(ctx context.Context, until time.Time) (consumer.Batch, er
 		return batch, d.explain(err)
 	}
 	d.raise(batch.Floor)
+	d.held.drop(d.read)
 	if batch.More = true; !batch.Floor.Before(d.until) {
 		d.log.Close()
 		d.log, batch.More = nil, false
@@ -158,6 +168,9 @@ func (d *feed) receive(ctx context.Context, until time.Time) error {
 	if !until.IsZero() && until.Before(due) {
 		due = until
 	}
+	if held := d.held.until(); !held.IsZero() && held.Before(due) {
+		due = held
+	}
 	waiting, cancel := context.WithDeadline(ctx, due)
 	defer cancel()
 	n, overrun, err := d.reader.next(waiting, d.space)
@@ -187,27 +200,51 @@ func (d *feed) ask(ctx context.Context) error {
 	return nil
 }
 
-// take judges what has come, up to the first hole.
+// take judges what has come. What a message was waited for by comes right behind it.
 func (d *feed) take() consumer.Batch {
 	var batch consumer.Batch
-	for len(d.pending) > 0 && d.missing == nil && d.pending[0].err == nil {
-		it := &d.pending[0]
-		p := it.partition
-		switch judge(d.read[p], it.previous, it.position) {
-		case hole:
-			d.missing = &missing{partition: p, upTo: it.previous}
-			continue
-		case drop:
-			d.sub.counts.repeated.Add(1)
-		case apply:
-			if it.kind != kindHead && wanted(&it.event, d.f.Filter) {
-				batch.Events = append(batch.Events, it.event)
-			}
-			d.read[p], d.changed[p] = it.position, true
-		}
+	for len(d.pending) > 0 && d.pending[0].err == nil && len(batch.Events) < d.f.Limit {
+		it := d.pending[0]
 		d.pending = d.pending[1:]
+		d.judge(it, &batch)
+		d.resume(it.partition, &batch)
 	}
 	return d.marked(batch)
+}
+
+// resume judges what one partition has held, as far as nothing is missing any more and the batch has room.
+func (d *feed) resume(partition int, batch *consumer.Batch) {
+	for len(batch.Events) < d.f.Limit {
+		next, ok := d.held.after(partition, d.read[partition])
+		if !ok {
+			return
+		}
+		d.judge(next, batch)
+	}
+}
+
+// settle does so in all partitions: catching up, or a full batch, may have left something.
+func (d *feed) settle() consumer.Batch {
+	var batch consumer.Batch
+	for partition := range d.read {
+		d.resume(partition, &batch)
+	}
+	return d.marked(batch)
+}
+
+func (d *feed) judge(it item, batch *consumer.Batch) {
+	p := it.partition
+	switch judge(d.read[p], it.previous, it.position) {
+	case hole:
+		d.held.add(it, time.Now())
+	case drop:
+		d.sub.counts.repeated.Add(1)
+	case apply:
+		if it.kind != kindHead && wanted(&it.event, d.f.Filter) {
+			batch.Events = append(batch.Events, it.event)
+		}
+		d.read[p], d.changed[p] = it.position, true
+	}
 }
 
 // marked adds what has moved to a batch.
@@ -248,7 +285,11 @@ func (d *feed) fill(ctx context.Context) (consumer.Batch, error) {
 		}
 		d.missing = nil
 	}
-	return d.marked(consumer.Batch{Events: selected(page.Messages, d.f.Filter)}), nil
+	batch := consumer.Batch{Events: selected(page.Messages, d.f.Filter)}
+	if d.missing == nil {
+		d.resume(m.partition, &batch)
+	}
+	return d.marked(batch), nil
 }
 
 // tooLate: what is missing has been cleaned away meanwhile.
@@ -256,7 +297,7 @@ func (d *feed) tooLate(ctx context.Context, after, cleaned eventstore.Position) 
 	if d.sub.cfg.CatchUp == nil {
 		return d.explain(d.sub.lost(after, cleaned))
 	}
-	d.missing = nil // the message that showed it is judged again, behind what the log has
+	d.missing = nil // what showed it is held, and judged again behind what the log has
 	return d.ask(ctx)
 }
 

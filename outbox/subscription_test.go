@@ -396,3 +396,43 @@ func TestSubscriptionConfig(t *testing.T) {
 		}
 	}
 }
+
+// TestSubscriptionHoldsWhatComesEarly: of one key comes 2, 1, 3, 1. The outbox is not needed for that.
+func TestSubscriptionHoldsWhatComesEarly(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rows, broker := newFakeRows(1), newFakeBroker()
+		messages := someMessages(rand.New(rand.NewPCG(4, 1)), "test", 1, 3)
+		sent := published(rows, messages)
+		s := newTestSubscription(t, rows, broker, SubscriptionConfig{})
+		feed := s.follow(t.Context(), consumer.Follower{Limit: 10})
+		defer feed.Close()
+		<-broker.subs
+		step := func(m *message.Message, want ...int) {
+			t.Helper()
+			if m != nil {
+				broker.send(t.Context(), m)
+			}
+			batch, err := feed.Next(t.Context(), time.Now().Add(time.Millisecond))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []int
+			for _, e := range batch.Events {
+				got = append(got, int(e.Version))
+			}
+			if fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("%v is handed out, want %v", got, want)
+			}
+		}
+		step(nil)
+		rows.add(messages...)
+		step(sent[1])       // held
+		step(sent[0], 1, 2) // with what was held
+		step(sent[2], 3)
+		step(sent[0]) // skipped
+		if stats := s.Stats(); rows.reads != 0 || stats.Repeated != 1 || stats.Filled != 0 {
+			t.Errorf("%d reads of the outbox, %+v", rows.reads, stats)
+		}
+	})
+}
