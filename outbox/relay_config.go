@@ -1,0 +1,95 @@
+package outbox
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/consumer"
+)
+
+const (
+	defaultLanes     = 8
+	maxLanes         = 1024
+	defaultPage      = 500
+	defaultHeadEvery = 50 * time.Millisecond
+	defaultRetention = 7 * 24 * time.Hour
+	defaultClean     = time.Minute
+)
+
+// Config of a [Relay]. The zero value works.
+type Config struct {
+	// Lease is how long a relay that fell silent keeps the others from taking over. Default 10 s.
+	Lease time.Duration
+	// BatchSize is how many messages are read and published before the cursor moves: what is published again when a
+	// relay dies. Two such pages are in memory. Default 500.
+	BatchSize int
+	// Lanes is how many messages may be on their way to the broker at once, never two of one partition. Default 8.
+	Lanes int
+	// HeadEvery is the shortest time between two rounds of head messages. Default 50 ms.
+	HeadEvery time.Duration
+	// Retention is how long a subscriber may stay behind before it is declared lost, by name in the log, and the outbox
+	// no longer keeps messages for it. Default 7 days.
+	Retention time.Duration
+	// CleanEvery is how often messages that are sent, and passed by every subscriber, are removed. Default 1 min.
+	CleanEvery time.Duration
+	// Logger gets a line per change of state and per lost subscriber, never one per message. Default: none.
+	Logger *slog.Logger
+	// Observer is told of each attempt to publish a page. Default: none.
+	Observer eventstore.Observer
+
+	probe func(place string)
+}
+
+// The places that Config.probe is told, besides those of the consumer.
+const (
+	probePublished = "published" // the broker has the page, the cursor has not moved
+	probeCommitted = "committed" // the cursor has moved
+)
+
+func (c Config) inner() consumer.Config {
+	return consumer.Config{
+		Lease: c.Lease, BatchSize: c.BatchSize, Logger: c.Logger, Observer: c.Observer, Probe: c.probe,
+	}
+}
+
+// validate joins all faults.
+func (c Config) validate() error {
+	faults := []error{c.inner().Validate()}
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	if c.Lanes < 0 || c.Lanes > maxLanes {
+		fault("Config.Lanes: %d: must be between 1 and %d, or 0 for %d", c.Lanes, maxLanes, defaultLanes)
+	}
+	for _, d := range []struct {
+		name       string
+		value, def time.Duration
+	}{
+		{"HeadEvery", c.HeadEvery, defaultHeadEvery}, {"Retention", c.Retention, defaultRetention}, {"CleanEvery", c.CleanEvery, defaultClean},
+	} {
+		if d.value < 0 {
+			fault("Config.%s: %v: must be positive, or 0 for %v", d.name, d.value, d.def)
+		}
+	}
+	return errors.Join(faults...)
+}
+
+func (c Config) withDefaults() Config {
+	c.BatchSize = cmp.Or(c.BatchSize, defaultPage)
+	c.Lanes = cmp.Or(c.Lanes, defaultLanes)
+	c.HeadEvery = cmp.Or(c.HeadEvery, defaultHeadEvery)
+	c.Retention = cmp.Or(c.Retention, defaultRetention)
+	c.CleanEvery = cmp.Or(c.CleanEvery, defaultClean)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Observer == nil {
+		c.Observer = eventstore.NopObserver{}
+	}
+	if c.probe == nil {
+		c.probe = func(string) {}
+	}
+	return c
+}

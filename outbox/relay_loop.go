@@ -1,0 +1,297 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/consumer"
+)
+
+const (
+	// quiet is the shortest time between two moves of the cursor over what others wrote.
+	quiet = 10 * time.Millisecond
+	// lookEvery is how often the relay looks for topics that somebody has begun to follow.
+	lookEvery = time.Second
+
+	firstPause = 50 * time.Millisecond
+	lastPause  = 5 * time.Second
+)
+
+// publishing is the work of a relay during one tenure. One goroutine runs it; another reads the next page meanwhile.
+type publishing struct {
+	*Relay
+	tenure *consumer.Tenure
+	epoch  uuid.UUID
+	chains *chains
+	lanes  *lanes
+
+	through eventstore.Position // everything up to here is published
+	read    eventstore.Position // and read
+	atEnd   bool                // the last page was not full
+	moved   time.Time           // of the cursor
+	headed  eventstore.Position // heads say so for all partitions
+	heads   time.Time           // when that was
+	fresh   bool                // a topic became known since
+	looked  time.Time           // for topics
+
+	ahead   chan pageRead // a page that is being read, or nil
+	readers sync.WaitGroup
+	stop    context.CancelFunc
+	ctx     context.Context
+}
+
+type pageRead struct {
+	page eventstore.OutboxPage
+	err  error
+}
+
+// begin learns what was published before this tenure.
+func (r *Relay) begin(ctx context.Context, t *consumer.Tenure) (*publishing, error) {
+	l := &publishing{
+		Relay: r, tenure: t, epoch: r.rows.Epoch(), chains: newChains(r.rows.Partitions()), through: t.Floor(), read: t.Floor(),
+	}
+	rows, err := t.DB().Query(ctx, r.sql(tailsSQL), r.ref.Name, r.ref.Version)
+	if err != nil {
+		return nil, fmt.Errorf("outbox: read the last messages sent: %w", err)
+	}
+	var (
+		topic     string
+		partition int
+		position  int64
+	)
+	_, err = pgx.ForEachRow(rows, []any{&topic, &partition, &position}, func() error {
+		l.chains.restore(topic, partition, eventstore.PositionAt(position))
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("outbox: read the last messages sent: %w", err)
+	}
+	if err := l.look(ctx); err != nil {
+		return nil, err
+	}
+	l.lanes = openLanes(r.cfg.Lanes, newEncoder(l.epoch, r.ref.Store), r.publisher)
+	l.ctx, l.stop = context.WithCancel(ctx)
+	return l, nil
+}
+
+func (l *publishing) end() {
+	l.stop()
+	l.readers.Wait()
+	l.lanes.close()
+}
+
+// look finds topics that somebody follows, and a history that is no longer the one that this process knows.
+func (l *publishing) look(ctx context.Context) error {
+	var (
+		epoch  string
+		topics []string
+	)
+	if err := l.tenure.DB().QueryRow(ctx, l.sql(lookSQL)).Scan(&epoch, &topics); err != nil {
+		return fmt.Errorf("outbox: look for topics: %w", err)
+	}
+	if epoch != l.epoch.String() {
+		return consumer.Stop(&eventstore.HistoryError{
+			Reason: fmt.Sprintf("the store's epoch has changed from %s to %s while the program ran", l.epoch, epoch),
+			Remedy: "restart the program",
+		})
+	}
+	for _, topic := range topics {
+		l.fresh = l.chains.know(topic) || l.fresh
+	}
+	l.looked = time.Now()
+	return nil
+}
+
+// step publishes one page, and heads when they are due.
+func (l *publishing) step(ctx context.Context) error {
+	page, err := l.next(ctx)
+	if err != nil {
+		if errors.Is(err, eventstore.ErrHistory) && ctx.Err() == nil {
+			return consumer.Stop(fmt.Errorf("outbox: read after position %s: %w", l.read, err))
+		}
+		return fmt.Errorf("outbox: read after position %s: %w", l.read, err)
+	}
+	if time.Since(l.looked) >= lookEvery {
+		if err := l.look(ctx); err != nil {
+			return err
+		}
+	}
+	for i := range page.Messages {
+		m := &page.Messages[i]
+		l.lanes.add(job{m, m.Topic, m.Partition, m.Position, l.chains.link(m)})
+	}
+	heads := 0
+	if l.headsOpen(page.Through) && time.Since(l.heads) >= l.cfg.HeadEvery {
+		heads = l.chains.heads(page.Through, l.lanes.add)
+		l.headed, l.heads, l.fresh = page.Through, time.Now(), false
+	}
+	if len(page.Messages)+heads > 0 {
+		if err := l.publish(ctx, page.Through); err != nil {
+			return err
+		}
+	}
+	l.through = page.Through
+	if len(page.Messages) > 0 {
+		l.cfg.probe(probePublished)
+	}
+	return l.commit(len(page.Messages) > 0)
+}
+
+// headsOpen reports whether some partition may have been told less than a position.
+func (l *publishing) headsOpen(through eventstore.Position) bool {
+	return l.fresh || (len(l.chains.topics) > 0 && l.headed.Before(through))
+}
+
+// next returns the next page. At the end of the outbox it waits, and returns an empty page when something is due.
+func (l *publishing) next(ctx context.Context) (eventstore.OutboxPage, error) {
+	if l.ahead == nil && l.atEnd {
+		if due, err := l.wait(ctx); err != nil || due {
+			return eventstore.OutboxPage{Through: l.through}, err
+		}
+	}
+	var r pageRead
+	if l.ahead != nil {
+		select {
+		case r = <-l.ahead:
+		case <-ctx.Done():
+			return eventstore.OutboxPage{}, ctx.Err()
+		}
+		l.ahead = nil
+	} else {
+		r = l.readPage(l.read)
+	}
+	if r.err != nil {
+		return eventstore.OutboxPage{}, r.err
+	}
+	l.read = r.page.Through
+	l.atEnd = len(r.page.Messages) < l.cfg.BatchSize
+	if !l.atEnd {
+		ahead, from := make(chan pageRead, 1), l.read
+		l.ahead = ahead
+		l.readers.Go(func() { ahead <- l.readPage(from) })
+	}
+	return r.page, nil
+}
+
+func (l *publishing) readPage(after eventstore.Position) pageRead {
+	page, err := l.rows.ReadPage(l.ctx, eventstore.OutboxQuery{Partition: eventstore.AllPartitions, After: after, Limit: l.cfg.BatchSize})
+	if err == nil && page.Through.Before(after) {
+		page.Through = after
+	}
+	return pageRead{page, err}
+}
+
+// wait blocks at the end of the outbox. It reports true when heads or a move of the cursor that were put off are due.
+func (l *publishing) wait(ctx context.Context) (due bool, err error) {
+	until := l.due()
+	waiting := ctx
+	if !until.IsZero() {
+		var cancel context.CancelFunc
+		waiting, cancel = context.WithDeadline(ctx, until)
+		defer cancel()
+	}
+	err = l.rows.Wait(waiting, l.read)
+	switch {
+	case err == nil:
+		return false, nil
+	case ctx.Err() != nil:
+		return false, ctx.Err()
+	case waiting.Err() != nil:
+		return true, nil
+	}
+	return false, err
+}
+
+// due is when something that was put off must be done; zero when there is nothing.
+func (l *publishing) due() (at time.Time) {
+	if l.tenure.Floor().Before(l.through) {
+		at = l.moved.Add(quiet)
+	}
+	if l.headsOpen(l.through) {
+		if heads := l.heads.Add(l.cfg.HeadEvery); at.IsZero() || heads.Before(at) {
+			at = heads
+		}
+	}
+	return at
+}
+
+// publish returns when the broker has taken all that is in the lanes. It tries without end: the broker is environment.
+func (l *publishing) publish(ctx context.Context, through eventstore.Position) error {
+	defer l.lanes.clear()
+	for step := firstPause; ; step = min(2*step, lastPause) {
+		began := time.Now()
+		messages, heads, refused := l.lanes.round(l.tenure.Work())
+		seen := eventstore.PublishObservation{Messages: messages, Heads: heads, Through: through, Duration: time.Since(began)}
+		if refused == nil {
+			l.cfg.Observer.ObservePublish(seen)
+			l.recovered()
+			return nil
+		}
+		seen.Err = refused
+		l.cfg.Observer.ObservePublish(seen)
+		if err := l.tenure.Work().Err(); err != nil {
+			return err
+		}
+		l.troubled(refused)
+		if messages+heads > 0 { // it took something
+			step = firstPause
+		}
+		if !rest(ctx, step/2+rand.N(step/2)) {
+			return ctx.Err()
+		}
+	}
+}
+
+// commit moves the cursor, together with the last messages of chains, behind what is published: at once when there were
+// messages, else not too often.
+func (l *publishing) commit(messages bool) error {
+	if !l.tenure.Floor().Before(l.through) || (!messages && time.Since(l.moved) < quiet) {
+		return nil
+	}
+	t := l.chains.movedTails()
+	err := l.tenure.Commit(l.through, func(b *pgx.Batch) {
+		if len(t.topics) > 0 {
+			b.Queue(l.sql(moveTailsSQL), l.ref.Name, l.ref.Version, t.topics, t.partitions, t.positions)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	l.chains.committed()
+	l.moved = time.Now()
+	if messages {
+		l.cfg.probe(probeCommitted)
+	}
+	return nil
+}
+
+// rest returns false when ctx ended first.
+func rest(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+const tailsSQL = `SELECT topic, partition, position FROM {schema}.outbox_tails WHERE consumer = $1 AND version = $2`
+
+const lookSQL = `
+SELECT s.epoch::text, ARRAY(SELECT DISTINCT u.topic FROM {schema}.subscribers u ORDER BY u.topic) FROM {schema}.store s`
+
+const moveTailsSQL = `
+INSERT INTO {schema}.outbox_tails (consumer, version, topic, partition, position)
+SELECT $1::text, $2::int, u.topic, u.partition, u.position
+  FROM unnest($3::text[], $4::int[], $5::bigint[]) AS u(topic, partition, position)
+ON CONFLICT (consumer, version, topic, partition) DO UPDATE SET position = excluded.position`
