@@ -151,11 +151,17 @@ func (b *buffer[T]) reader() *reader[T] {
 // take moves the next entries into batch, as many as there are and fit, and returns how many; it does not wait. overrun
 // reports that entries between the last batch and this one went to make room: what follows begins at the oldest held.
 func (r *reader[T]) take(batch []T) (n int, overrun bool) {
+	n, overrun, _ = r.look(batch)
+	return n, overrun
+}
+
+// look is take that also says whether nothing more will come.
+func (r *reader[T]) look(batch []T) (n int, overrun, end bool) {
 	b := r.buffer
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if r.gone {
-		return 0, false
+		return 0, false, true
 	}
 	if overrun = r.cursor < b.first; overrun {
 		r.cursor = b.first
@@ -167,24 +173,24 @@ func (r *reader[T]) take(batch []T) (n int, overrun bool) {
 	if n > 0 || overrun {
 		b.settle()
 	}
-	return n, overrun
+	return n, overrun, b.closed && r.cursor == b.next
 }
 
 // next is take that waits for an entry, until ctx ends or the buffer is closed and read to its end.
 func (r *reader[T]) next(ctx context.Context, batch []T) (n int, overrun bool, err error) {
 	for {
-		if n, overrun = r.take(batch); n > 0 || len(batch) == 0 {
+		n, overrun, end := r.look(batch)
+		if n > 0 || len(batch) == 0 {
 			return n, overrun, nil
+		}
+		if end {
+			return 0, overrun, errBufferClosed
 		}
 		select {
 		case <-r.more:
+		case <-r.buffer.done:
 		case <-ctx.Done():
 			return 0, overrun, ctx.Err()
-		case <-r.buffer.done:
-			if n, overrun = r.take(batch); n > 0 { // it may have arrived before the close
-				return n, overrun, nil
-			}
-			return 0, overrun, errBufferClosed
 		}
 	}
 }

@@ -224,29 +224,12 @@ func TestBufferClose(t *testing.T) {
 		if _, _, err := r.next(t.Context(), batch); !errors.Is(err, errBufferClosed) {
 			t.Errorf("then: %v", err)
 		}
+		r = newBuffer[int](2).reader()
+		r.leave()
+		if _, _, err := r.next(t.Context(), batch); !errors.Is(err, errBufferClosed) {
+			t.Errorf("a reader that left: %v", err)
+		}
 	})
-}
-
-// A reader that waits while the last entry comes and the buffer closes still gets the entry, whichever it notices first.
-func TestBufferCloseLosesNothing(t *testing.T) {
-	t.Parallel()
-	for range 200 {
-		synctest.Test(t, func(t *testing.T) {
-			b := newBuffer[int](2)
-			r := b.reader()
-			got := make(chan error, 1)
-			go func() {
-				_, _, err := r.next(t.Context(), make([]int, 1))
-				got <- err
-			}()
-			synctest.Wait()
-			b.tryPut(1)
-			b.close()
-			if err := <-got; err != nil {
-				t.Fatal(err)
-			}
-		})
-	}
 }
 
 func TestBufferNextEndsWithItsContext(t *testing.T) {
