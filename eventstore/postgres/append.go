@@ -39,7 +39,7 @@ func (s *Store) append(ctx context.Context, writes []eventstore.Write) (eventsto
 			continue
 		}
 		if errors.Is(err, ErrNoRange) && attempt <= busyRetries {
-			if roomErr := s.makeRoom(ctx, p.events); roomErr != nil {
+			if roomErr := s.makeRoom(ctx, p.events+len(p.pub.to)); roomErr != nil {
 				return eventstore.AppendResult{}, errors.Join(err, roomErr)
 			}
 			continue

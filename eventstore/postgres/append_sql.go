@@ -20,28 +20,44 @@ ins AS (
          ($10::text[])[least(u.ord, cardinality($10::text[]))], ($11::text[])[least(u.ord, cardinality($11::text[]))],
          ($12::text[])[least(u.ord, cardinality($12::text[]))], ($13::bytea[])[least(u.ord, cardinality($13::bytea[]))], u.data
     FROM h, unnest($4::uuid[], $5::text[], $14::bytea[]) WITH ORDINALITY AS u(id, type, data, ord)
-  RETURNING position, partition, recorded_at)
+  RETURNING position, partition, recorded_at)`
+
+// answerOneSQL ends the one-stream statements.
+const answerOneSQL = `
 SELECT min(position), max(position), min(partition), min(recorded_at),
        CASE WHEN count(*) = 0 THEN (SELECT s.version FROM {schema}.streams s WHERE s.stream_id = $1) END,
        CASE WHEN count(*) = 0 THEN (SELECT s.closed FROM {schema}.streams s WHERE s.stream_id = $1) END
   FROM ins`
 
-// appendExistingSQL appends to a stream at version $15, which is not 0.
-const appendExistingSQL = `
+// The one-stream statements begin with the head; what the caller claims comes after the other parameters, whose number
+// depends on what is published.
+const (
+	headExistingA = `
 WITH h AS (
   UPDATE {schema}.streams SET version = version + $2::int
-   WHERE stream_id = $1 AND version = $15::bigint AND version > 0 AND NOT closed
-  RETURNING version - $2::int AS base, partition, partition_key, coalesce($3::timestamptz, clock_timestamp()) AS at),` + insertOneSQL
+   WHERE stream_id = $1 AND version = `
+	headExistingB = `::bigint AND version > 0 AND NOT closed
+  RETURNING version - $2::int AS base, partition, partition_key, coalesce($3::timestamptz, clock_timestamp()) AS at),`
 
-// appendNewSQL makes a stream in partition $15 with partition key $16. A row of version 0 was made only to be locked.
-const appendNewSQL = `
+	headNewA = `
 WITH h AS (
   INSERT INTO {schema}.streams AS s (stream_id, version, partition, partition_key, floor_position)
-  VALUES ($1, $2::int, $15::int, $16::text, coalesce(pg_sequence_last_value('{schema}.log_position'::regclass), 0))
+  VALUES ($1, $2::int, `
+	headNewB = `::int, `
+	headNewC = `::text, coalesce(pg_sequence_last_value('{schema}.log_position'::regclass), 0))
   ON CONFLICT (stream_id) DO UPDATE SET version = excluded.version, partition = excluded.partition,
          partition_key = excluded.partition_key, floor_position = excluded.floor_position
      WHERE s.version = 0 AND NOT s.closed
-  RETURNING 0::bigint AS base, s.partition, s.partition_key, coalesce($3::timestamptz, clock_timestamp()) AS at),` + insertOneSQL
+  RETURNING 0::bigint AS base, s.partition, s.partition_key, coalesce($3::timestamptz, clock_timestamp()) AS at),`
+)
+
+const (
+	// appendExistingSQL appends to a stream at version $15, which is not 0.
+	appendExistingSQL = headExistingA + `$15` + headExistingB + insertOneSQL + answerOneSQL
+
+	// appendNewSQL makes a stream in partition $15 with partition key $16. A row of version 0 was made only to be locked.
+	appendNewSQL = headNewA + `$15` + headNewB + `$16` + headNewC + insertOneSQL + answerOneSQL
+)
 
 // lockAllSQL locks the heads of streams $1, existing or not, in one order, and writes nothing to those that exist.
 const lockAllSQL = `
@@ -49,13 +65,13 @@ INSERT INTO {schema}.streams (stream_id, version, partition)
 SELECT u.s, 0, u.p FROM unnest($1::text[], $2::int[]) AS u(s, p) ORDER BY u.s COLLATE "C"
 ON CONFLICT (stream_id) DO UPDATE SET version = streams.version WHERE false`
 
-// appendManySQL checks all claims and appends, or does nothing. It runs after lockAllSQL, as a statement of its own: in
+// insertManySQL checks all claims and appends, or does nothing. It runs after lockAllSQL, as a statement of its own: in
 // one statement with the locks it would see the heads as they were before the wait.
 //
 // $1..$6 one element for each stream: id, kind of claim (0 exact, 1 exists, 2 any), version claimed, number of events
 // (0: only checked), partition, partition key; $7 time or NULL; $8..$20 one element for each event: stream, place in the
 // stream's part from 1, then the columns. Positions follow the order of the events.
-const appendManySQL = `
+const insertManySQL = `
 WITH w AS MATERIALIZED (
   SELECT u.ord, u.stream_id, u.n, u.partition, u.partition_key, s.version AS actual, s.closed,
          CASE u.kind WHEN 0 THEN s.version = u.expected WHEN 1 THEN s.version > 0 ELSE true END
@@ -89,9 +105,14 @@ ins AS (
                       headers, data, ord)
             JOIN b USING (stream_id)
            ORDER BY e.ord) z
-  RETURNING stream_id, position, partition),
+  RETURNING stream_id, position, partition),`
+
+const appendManySQL = insertManySQL + `
 r AS MATERIALIZED (
-  SELECT stream_id, min(position) AS first, max(position) AS last, min(partition) AS partition FROM ins GROUP BY stream_id)
+  SELECT stream_id, min(position) AS first, max(position) AS last, min(partition) AS partition FROM ins GROUP BY stream_id)` + answerManySQL
+
+// answerManySQL ends the statements for several streams.
+const answerManySQL = `
 SELECT w.ord, w.actual, w.closed, v.ok, coalesce(r.partition, w.partition), v.at, r.first, r.last
   FROM w CROSS JOIN verdict v LEFT JOIN r USING (stream_id)
  ORDER BY w.ord`

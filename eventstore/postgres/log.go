@@ -132,16 +132,21 @@ func (s *Store) readPage(ctx context.Context, after int64, f eventstore.Filter, 
 		return eventstore.Page{}, s.lost(known)
 	}
 	if end := s.head.highest.Load(); after > end {
-		return eventstore.Page{}, &eventstore.HistoryError{
-			Reason: fmt.Sprintf("position %d lies beyond the end of the log at %d: commits that it was made from were lost", after, end),
-			Remedy: "find out what is missing, run `daybook epoch new`, and rebuild what was ahead",
-		}
+		return eventstore.Page{}, beyondEnd(after, end)
 	}
 	through := after
 	if got.safe != nil {
 		through = max(after, min(after+window, *got.safe))
 	}
 	return finishPage(page, through, limit), nil
+}
+
+// beyondEnd is the answer to a position that the log has not reached.
+func beyondEnd(after, end int64) error {
+	return &eventstore.HistoryError{
+		Reason: fmt.Sprintf("position %d lies beyond the end of the log at %d: commits that it was made from were lost", after, end),
+		Remedy: "find out what is missing, run `daybook epoch new`, and rebuild what was ahead",
+	}
 }
 
 func (s *Store) pageUpTo(ctx context.Context, after, upTo int64, f eventstore.Filter, limit int) (eventstore.Page, error) {

@@ -25,6 +25,7 @@ type plan struct {
 	events   int
 	at       *time.Time // nil: the database's clock
 	columns  columns
+	pub      published
 	outcomes []outcome // one per write
 	first    int64     // lowest and highest position written
 	last     int64
@@ -82,8 +83,11 @@ func (s *Store) plan(ctx context.Context, writes []eventstore.Write) (*plan, err
 				return nil, err
 			}
 		}
+		if err := p.pub.publish(s.cfg.Routes, w.Stream, stream, w.Events); err != nil {
+			return nil, err
+		}
 	}
-	return p, nil
+	return p, p.pub.check()
 }
 
 func (c *columns) grow(n int) {
@@ -195,11 +199,13 @@ func (p *plan) queueOne(b *pgx.Batch, expected eventstore.Version) {
 	}
 	if expected == 0 {
 		// Only another creation of the same stream can make this one wait.
-		b.Queue(p.sql.appendNew, append(args, o.partition, o.partitionKey)...).QueryRow(scan)
+		sql, args := p.pub.one(p.sql.appendNew, p.sql.appendNewThin, p.sql.appendNewOwn, args)
+		b.Queue(sql, append(args, o.partition, o.partitionKey)...).QueryRow(scan)
 		return
 	}
 	b.Queue(p.sql.lockOne, stream)
-	b.Queue(p.sql.appendExisting, append(args, int64(expected))...).QueryRow(scan)
+	sql, args := p.pub.one(p.sql.appendExisting, p.sql.appendExistingThin, p.sql.appendExistingOwn, args)
+	b.Queue(sql, append(args, int64(expected))...).QueryRow(scan)
 }
 
 func (p *plan) queueMany(b *pgx.Batch) {
@@ -220,9 +226,12 @@ func (p *plan) queueMany(b *pgx.Batch) {
 	}
 	c := &p.columns
 	b.Queue(p.sql.lockAll, streams, partitions)
-	b.Queue(p.sql.appendMany, streams, kinds, expected, counts, partitions, keys, p.at,
+	sql, args := p.pub.many(p.sql.appendMany, p.sql.appendManyThin, p.sql.appendManyOwn, []any{
+		streams, kinds, expected, counts, partitions, keys, p.at,
 		c.streams, c.offsets, c.ids, c.types, c.contentTypes, c.schemaVersions, c.flags, c.tenants,
-		c.correlations, c.causations, c.actors, c.headers, c.data).Query(p.scanMany)
+		c.correlations, c.causations, c.actors, c.headers, c.data,
+	})
+	b.Queue(sql, args...).Query(p.scanMany)
 }
 
 func (p *plan) scanMany(rows pgx.Rows) error {

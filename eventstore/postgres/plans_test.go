@@ -20,7 +20,7 @@ import (
 )
 
 // Tables of one row or of a handful, read whole by right.
-var scannedByRight = []string{"store", "ranges", "migrations", "pg_database", "pg_class", "pg_namespace", "consumers"}
+var scannedByRight = []string{"store", "ranges", "migrations", "pg_database", "pg_class", "pg_namespace", "consumers", "epochs"}
 
 var (
 	parameter = regexp.MustCompile(`\$(\d+)`)

@@ -143,12 +143,13 @@ type decoder struct {
 	interned                                                                 map[string]string
 }
 
-func (d *decoder) event(rows pgx.Rows) (eventstore.RecordedEvent, error) {
+// event reads a row of eventColumns, which may follow others that go to before.
+func (d *decoder) event(rows pgx.Rows, before ...any) (eventstore.RecordedEvent, error) {
 	var e eventstore.RecordedEvent
 	var position int64
 	var schemaVersion, flags, partition int32
-	err := rows.Scan(&position, &e.Version, &d.at, &d.id, &partition, &schemaVersion, &flags, &d.streamText, &d.key, &d.typ, &d.contentType,
-		&d.tenant, &d.correlation, &d.causation, &d.actor, (*pgtype.DriverBytes)(&d.headers), &e.Data)
+	err := rows.Scan(append(before, &position, &e.Version, &d.at, &d.id, &partition, &schemaVersion, &flags, &d.streamText, &d.key, &d.typ,
+		&d.contentType, &d.tenant, &d.correlation, &d.causation, &d.actor, (*pgtype.DriverBytes)(&d.headers), &e.Data)...)
 	if err != nil {
 		return e, err
 	}

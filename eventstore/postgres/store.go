@@ -28,6 +28,10 @@ type Config struct {
 	MaxConns int32
 	// Hooks run inside every append, in this order. With hooks an append takes two more round trips. Default none.
 	Hooks []Hook
+	// Routes say what is published of the events that this Store appends, and as what; see [eventstore.Route]. The rows
+	// of the outbox are written by the append's own statement. Give the same routes to every Store that appends. Default
+	// none.
+	Routes []eventstore.Route
 	// TransactionPooler says that connections go through a pooler in transaction mode (PgBouncer and the like). The
 	// store then keeps no state on connections and does not listen for notifications: readers in other processes see
 	// new events by polling. Prepared statements follow the query mode of the pool passed to [New], which must be one
@@ -54,6 +58,9 @@ func (c Config) withDefaults(pool *pgxpool.Pool) (Config, error) {
 		if h == nil {
 			faults = append(faults, fmt.Errorf("postgres: Config.Hooks[%d]: is nil", i))
 		}
+	}
+	if err := eventstore.ValidateRoutes(c.Routes); err != nil {
+		faults = append(faults, fmt.Errorf("postgres: Config.Routes: %w", err))
 	}
 	if c.MaxConns == 0 {
 		c.MaxConns = pool.Config().MaxConns
@@ -188,10 +195,15 @@ func (s *Store) Partitions() int { return s.partitions }
 // statements are the store's statements with the schema written in.
 type statements struct {
 	appendExisting, appendNew, lockOne, lockAll, appendMany, guard, unguard string
+	appendExistingThin, appendNewThin, appendManyThin                       string
+	appendExistingOwn, appendNewOwn, appendManyOwn                          string
 	readStream, floorPosition, appended, streamHead                         string
 	safeHead, page, pageFiltered, lastDrawn                                 string
 	blocker, ensureRanges, rangesTop, notify, consumers, check              string
 	snapshotLoad, snapshotEvents, snapshotSave, snapshotDelete              string
+	outbox, outboxPartition, outboxTopic, outboxPartitionTopic              string
+	outboxSettings                                                          string
+	outboxCleaned, epochs, declareLost, raiseCleaned, dropCleaned           string
 }
 
 func newStatements(schema string) statements {
@@ -199,12 +211,17 @@ func newStatements(schema string) statements {
 	return statements{
 		appendExisting: x(appendExistingSQL), appendNew: x(appendNewSQL), lockOne: x(lockOneSQL), lockAll: x(lockAllSQL),
 		appendMany: x(appendManySQL), guard: x(guardSQL), unguard: x(unguardSQL),
+		appendExistingThin: x(appendExistingThinSQL), appendNewThin: x(appendNewThinSQL), appendManyThin: x(appendManyThinSQL),
+		appendExistingOwn: x(appendExistingOwnSQL), appendNewOwn: x(appendNewOwnSQL), appendManyOwn: x(appendManyOwnSQL),
 		readStream: x(readStreamSQL), floorPosition: x(floorPositionSQL), appended: x(appendedSQL), streamHead: x(streamHeadSQL),
 		safeHead: x(safeHeadSQL), page: x(pageSQL), pageFiltered: x(pageFilteredSQL), lastDrawn: x(lastDrawnSQL),
 		blocker: x(blockerSQL), ensureRanges: x(ensureRangesSQL), rangesTop: x(rangesTopSQL), notify: x(notifySQL),
 		consumers: x(consumersSQL), check: x(checkSQL),
 		snapshotLoad: x(snapshotLoadSQL), snapshotEvents: x(snapshotEventsSQL),
 		snapshotSave: x(snapshotSaveSQL), snapshotDelete: x(snapshotDeleteSQL),
+		outbox: x(outboxSQL), outboxPartition: x(outboxPartitionSQL), outboxTopic: x(outboxTopicSQL),
+		outboxPartitionTopic: x(outboxPartitionTopicSQL), outboxCleaned: x(outboxCleanedSQL), outboxSettings: x(outboxSettingsSQL), epochs: x(epochsSQL),
+		declareLost: x(declareLostSQL), raiseCleaned: x(raiseCleanedSQL), dropCleaned: x(dropCleanedSQL),
 	}
 }
 
