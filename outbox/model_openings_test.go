@@ -73,3 +73,21 @@ func (r *modelRun) frozenOverRestore() {
 	frozen.thaw()
 	next.crash()
 }
+
+// frozenOverCleaning: a relay stands still with nothing in hand. When it goes on, what its page would begin with has been
+// sent by another and cleaned, and groups have come that were not waited for.
+func (r *modelRun) frozenOverCleaning() {
+	frozen, next := r.relays[0], r.relays[1]
+	frozen.take()
+	frozen.frozen = true
+	r.appends(100)
+	next.take()
+	next.work(100)
+	r.store.raiseCleaned()
+	r.store.dropRows()
+	r.subscribe()
+	r.appends(20)
+	frozen.frozen = false
+	frozen.work(10)
+	frozen.crash()
+}

@@ -68,7 +68,7 @@ func TestModel(t *testing.T) {
 // TestModelRules: the model notices every rule that is left out, but those that only save work.
 func TestModelRules(t *testing.T) {
 	t.Parallel()
-	seeds := modelSeeds(2_000)
+	seeds := modelSeeds(1_000)
 	for _, v := range modelVariants() {
 		t.Run(v.name, func(t *testing.T) {
 			var rules modelRules
@@ -104,10 +104,10 @@ func TestModelRules(t *testing.T) {
 func TestModelRulesKept(t *testing.T) {
 	t.Parallel()
 	for name, world := range map[string]modelWorld{
-		"restored": restoredWorld, "taken": takenWorld, "frozen": frozenWorld, "cleaned": cleanedWorld,
+		"restored": restoredWorld, "taken": takenWorld, "frozen": frozenWorld, "late": lateWorld, "cleaned": cleanedWorld,
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, seed := range modelSeeds(2_000) {
+			for _, seed := range modelSeeds(1_000) {
 				if r := modelRunOf(seed, modelRules{}, world, false); !r.faults.none() {
 					replay(t, seed, modelRules{}, world)
 					t.Fatalf("seed %d: %v", seed, r.faults)

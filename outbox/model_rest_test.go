@@ -1,7 +1,5 @@
 package outbox
 
-import "fmt"
-
 // The end of a run: no more appends, nothing more goes wrong, and everything comes to rest or is stuck.
 
 // rest lets everything finish that can: the broker stays as it is.
@@ -12,7 +10,7 @@ func (r *modelRun) rest() {
 	for _, relay := range r.relays {
 		relay.frozen = false
 	}
-	for still, last := 0, ""; still < 100; still++ {
+	for still, last := 0, (modelProgress{}); still < 100; still++ {
 		for _, relay := range r.relays {
 			relay.step()
 		}
@@ -45,19 +43,24 @@ func (r *modelRun) settle() {
 	}
 }
 
-// progress changes whenever something moves that is not for ever.
-func (r *modelRun) progress() string {
-	var waiting int
-	var applied [][modelPartitions]int64
-	for _, c := range r.consumers {
+// modelProgress changes whenever something moves that is not for ever.
+type modelProgress struct {
+	cursor  int64
+	waiting int
+	applied [4][modelPartitions]int64
+}
+
+func (r *modelRun) progress() modelProgress {
+	p := modelProgress{cursor: r.store.relay.cursor}
+	for i, c := range r.consumers {
 		for _, queue := range r.broker.queues[c.group] {
-			waiting += len(queue)
+			p.waiting += len(queue)
 		}
-		waiting += len(c.buffer) + len(c.pending)
-		applied = append(applied, c.stored().applied)
+		p.waiting += len(c.buffer) + len(c.pending)
+		p.applied[i] = c.stored().applied
 	}
 	for _, relay := range r.relays {
-		waiting += len(relay.hand)
+		p.waiting += len(relay.hand)
 	}
-	return fmt.Sprint(r.store.relay.cursor, waiting, applied)
+	return p
 }

@@ -69,6 +69,7 @@ var (
 	usualWorld    = modelWorld{restores: 25, disturbs: 3, cleans: 2, retention: 25}
 	restoredWorld = modelWorld{restores: 100, disturbs: 3, cleans: 2, retention: 25}
 	takenWorld    = modelWorld{opening: (*modelRun).frozenOverTakeover, disturbs: 3, cleans: 2, retention: 25}
+	lateWorld     = modelWorld{opening: (*modelRun).frozenOverCleaning, disturbs: 3, cleans: 2, retention: 25}
 	frozenWorld   = modelWorld{opening: (*modelRun).frozenOverRestore, disturbs: 3, cleans: 2, retention: 25}
 	cleanedWorld  = modelWorld{disturbs: 5, cleans: 12, retention: 6}
 )
@@ -87,7 +88,7 @@ func modelVariants() []modelVariant {
 		{"tails are kept in memory over a takeover", func(r *modelRules) { r.tailsInMemory = true }, usualWorld, 40},
 		{"no fence on cursor and tails", func(r *modelRules) { r.noFence = true }, takenWorld, 15},
 		{"the fence does not know the epoch", func(r *modelRules) { r.fenceWithoutEpoch = true }, frozenWorld, 5},
-		{"the relay does not look at the watermark", func(r *modelRules) { r.relayTrustsRows = true }, cleanedWorld, 3},
+		{"the relay does not look at the watermark", func(r *modelRules) { r.relayTrustsRows = true }, lateWorld, 40},
 		{"heads go beyond what was sent", func(r *modelRules) { r.headsBeyondSent = true }, usualWorld, 50},
 
 		{"repeats are applied", func(r *modelRules) { r.nothingDropped = true }, usualWorld, 50},
