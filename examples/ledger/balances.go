@@ -31,7 +31,7 @@ With --before only entries dated before that day count.`,
 			if !ok {
 				return fmt.Errorf("--output %q is unknown: use table or csv", output)
 			}
-			return p.withReports(cmd.Context(), func(ctx context.Context, l *ledger) error {
+			return p.withReports(cmd.Context(), fromStream, func(ctx context.Context, l *ledger, _ *keeper) error {
 				lines, err := l.balances(ctx, date)
 				if err != nil {
 					return err

@@ -130,7 +130,7 @@ func TestMissingArgumentIsNamed(t *testing.T) {
 func TestHelp(t *testing.T) {
 	t.Parallel()
 	out := shell{}.must(t, "-h")
-	for _, command := range []string{"import", "balances", "reverse", "history", "open"} {
+	for _, command := range []string{"import", "balances", "reverse", "history", "open", "serve", "work"} {
 		if !strings.Contains(out, "\n  "+command+" ") {
 			t.Errorf("the help does not name %s:\n%s", command, out)
 		}

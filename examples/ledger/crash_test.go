@@ -55,7 +55,7 @@ func (p *program) crashAt(text string) {
 			return nil
 		}}
 	}
-	p.projections.Observer = c
+	p.observer = c
 	p.out = c
 }
 

@@ -17,6 +17,7 @@ import (
 
 func (p *program) importCommand() *cobra.Command {
 	var strict bool
+	from := fromStream
 	command := &cobra.Command{
 		Use:   "import FILE",
 		Short: "Import a journal",
@@ -24,18 +25,25 @@ func (p *program) importCommand() *cobra.Command {
 
 Entries are posted in the order of the file, each whole or not at all. The first
 one that cannot be read or breaks a rule ends the import; what was posted before
-it stays. Importing a file again posts only what is new in it.`,
+it stays. Importing a file again posts only what is new in it.
+
+What is posted is published, and the read models follow that; with --source log
+they follow what is stored, and nothing is published meanwhile.`,
 		Args: oneArgument("journal", "ledger import FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := from.check(); err != nil {
+				return err
+			}
 			file, err := os.Open(args[0])
 			if err != nil {
 				return err
 			}
 			defer file.Close() // it was only read
 			lag := newLagMeter(p.now)
-			p.projections.Observer = lag.watching(p.projections.Observer)
-			return p.withReports(cmd.Context(), func(ctx context.Context, l *ledger) error {
-				i := &importing{ledger: l, lag: lag, progress: newProgress(p.notes, file), began: p.now()}
+			p.observer = lag.watching(p.observer)
+			return p.withReports(cmd.Context(), from, func(ctx context.Context, l *ledger, k *keeper) error {
+				k.begun(ctx)
+				i := &importing{ledger: l, keeper: k, lag: lag, progress: newProgress(p.notes, file), began: p.now()}
 				if !strict {
 					i.options = append(i.options, book.OpeningAccounts())
 				}
@@ -47,12 +55,14 @@ it stays. Importing a file again posts only what is new in it.`,
 		},
 	}
 	command.Flags().BoolVar(&strict, "strict", false, "refuse entries to accounts that are not open, instead of opening them")
+	sourceFlag(command, &from)
 	return command
 }
 
 // importing is one run of an import.
 type importing struct {
 	ledger   *ledger
+	keeper   *keeper
 	lag      *lagMeter
 	progress progress
 	options  []book.PostOption
@@ -110,6 +120,12 @@ func (i *importing) report(ctx context.Context, p *program) error {
 		return err
 	}
 	caughtUp := p.now()
+	if i.keeper.relay != nil {
+		if err := i.keeper.published(ctx, i.token); err != nil {
+			return err
+		}
+	}
+	published := p.now()
 	if i.posted > 0 {
 		fmt.Fprintf(p.out, "imported: %d new, %d already imported\n", i.posted, i.known)
 	} else {
@@ -118,7 +134,11 @@ func (i *importing) report(ctx context.Context, p *program) error {
 	took := ended.Sub(i.began)
 	fmt.Fprintf(p.out, "took %s, %.0f entries/s\n", took.Round(time.Millisecond), float64(i.posted+i.known)/took.Seconds())
 	if i.posted > 0 {
-		fmt.Fprintf(p.out, "read models: %s; up to date %s after the last entry\n", i.lag.summary(caughtUp), caughtUp.Sub(ended).Round(100*time.Microsecond))
+		if i.keeper.relay != nil {
+			fmt.Fprintf(p.out, "from commit to published: %s\n", i.lag.published(published))
+		}
+		fmt.Fprintf(p.out, "from commit to shown by the read models: %s; up to date %s after the last entry\n",
+			i.lag.shown(caughtUp), caughtUp.Sub(ended).Round(100*time.Microsecond))
 	}
 	fmt.Fprintln(p.out)
 	lines, err := i.ledger.balances(ctx, journal.Date{})

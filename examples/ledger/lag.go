@@ -10,38 +10,42 @@ import (
 	"github.com/daybook-go/daybook/examples/ledger/reports"
 )
 
-// lagMeter measures how long after each write the last of the read models showed it. It is an observer of the runner
-// and safe for concurrent use.
+// lagMeter measures how long after each write it was published, and how long after it the last of the read models showed
+// it. It is an observer of the relay and of the projections, and safe for concurrent use.
 type lagMeter struct {
 	eventstore.Observer
 	now func() time.Time
 
 	mu     sync.Mutex
 	writes []write
+	relay  *follower
 	models map[string]*follower
 }
 
-// write is one append: when the writer had its answer, and how far behind the slowest read model was.
+// write is one append: what it wrote in which partitions, and when the writer had its answer.
 type write struct {
-	position eventstore.Position
-	at       time.Time
-	lag      time.Duration
+	marks []eventstore.Mark
+	at    time.Time
 }
 
-// follower is how far one read model has come.
+// follower is how far the relay or one read model has come.
 type follower struct {
-	through eventstore.Position
-	seen    int // writes before this one are shown
+	floor   eventstore.Position         // everything up to here
+	further map[int]eventstore.Position // single partitions
+	missing []int                       // writes that it has not come to
+	lags    []time.Duration             // by write
 	moved   bool
 }
 
 func newLagMeter(now func() time.Time) *lagMeter {
-	m := &lagMeter{Observer: eventstore.NopObserver{}, now: now, models: map[string]*follower{}}
+	m := &lagMeter{Observer: eventstore.NopObserver{}, now: now, relay: newFollower(), models: map[string]*follower{}}
 	for _, model := range reports.All() {
-		m.models[model.ConsumerRef().Name] = &follower{}
+		m.models[model.ConsumerRef().Name] = newFollower()
 	}
 	return m
 }
+
+func newFollower() *follower { return &follower{further: map[int]eventstore.Position{}} }
 
 // watching passes on to another observer too, if there is one.
 func (m *lagMeter) watching(other eventstore.Observer) eventstore.Observer {
@@ -55,54 +59,103 @@ func (m *lagMeter) watching(other eventstore.Observer) eventstore.Observer {
 func (m *lagMeter) wrote(token eventstore.Token) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	w := write{at: m.now()}
-	for _, mark := range token.Marks() {
-		if mark.Position.After(w.position) {
-			w.position = mark.Position
-		}
-	}
+	w := write{marks: token.Marks(), at: m.now()}
 	m.writes = append(m.writes, w)
-	for _, model := range m.models { // a read model may be faster than the answer to the writer
-		m.advance(model, w.at)
+	for _, f := range m.followers() { // which may be faster than the answer to the writer
+		f.lags = append(f.lags, 0)
+		f.missing = append(f.missing, len(m.writes)-1)
+		f.advance(m.writes, w.at)
+	}
+}
+
+func (m *lagMeter) followers() []*follower {
+	all := []*follower{m.relay}
+	for _, model := range m.models {
+		all = append(all, model)
+	}
+	return all
+}
+
+// ObservePublish notes a page that the broker has taken.
+func (m *lagMeter) ObservePublish(o eventstore.PublishObservation) {
+	m.Observer.ObservePublish(o)
+	if o.Err == nil {
+		m.reached(m.relay, o.Through, nil)
 	}
 }
 
 // ObserveBatch notes a batch that a read model has committed.
 func (m *lagMeter) ObserveBatch(o eventstore.BatchObservation) {
 	m.Observer.ObserveBatch(o)
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	if model := m.models[o.Consumer]; model != nil && o.Err == nil {
-		model.through, model.moved = o.Through, true
-		m.advance(model, m.now())
+		m.reached(model, o.Through, o.Marks)
 	}
 }
 
-func (m *lagMeter) advance(model *follower, now time.Time) {
-	for ; model.seen < len(m.writes) && !m.writes[model.seen].position.After(model.through); model.seen++ {
-		w := &m.writes[model.seen]
-		w.lag = max(w.lag, now.Sub(w.at))
-	}
-}
-
-// summary says how far the read models lagged, once they are known to have caught up.
-func (m *lagMeter) summary(caughtUp time.Time) string {
+func (m *lagMeter) reached(f *follower, floor eventstore.Position, marks []eventstore.Mark) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, model := range m.models {
-		if !model.moved {
-			return "kept by another program, so the lag is not known"
-		}
-		// Committed, and not observed yet.
-		for ; model.seen < len(m.writes); model.seen++ {
-			w := &m.writes[model.seen]
-			w.lag = max(w.lag, caughtUp.Sub(w.at))
+	f.moved = true
+	if floor.After(f.floor) {
+		f.floor = floor
+	}
+	for _, mark := range marks {
+		if mark.Position.After(f.further[mark.Partition]) {
+			f.further[mark.Partition] = mark.Position
 		}
 	}
+	f.advance(m.writes, m.now())
+}
+
+// advance notes the lag of each write that the follower has come to.
+func (f *follower) advance(writes []write, now time.Time) {
+	f.missing = slices.DeleteFunc(f.missing, func(i int) bool {
+		if !f.shows(writes[i].marks) {
+			return false
+		}
+		f.lags[i] = now.Sub(writes[i].at)
+		return true
+	})
+}
+
+func (f *follower) shows(marks []eventstore.Mark) bool {
+	for _, mark := range marks {
+		if mark.Position.After(f.floor) && mark.Position.After(f.further[mark.Partition]) {
+			return false
+		}
+	}
+	return true
+}
+
+// published says how far the relay lagged, once all is known to be published.
+func (m *lagMeter) published(by time.Time) string { return m.summary(by, []*follower{m.relay}) }
+
+// shown says how far the slowest read model lagged, once they are known to have caught up.
+func (m *lagMeter) shown(by time.Time) string {
+	var models []*follower
+	for _, model := range m.models {
+		models = append(models, model)
+	}
+	return m.summary(by, models)
+}
+
+// summary counts the slowest of some followers for each write.
+func (m *lagMeter) summary(by time.Time, of []*follower) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	lags := make([]time.Duration, len(m.writes))
-	for i, w := range m.writes {
-		lags[i] = w.lag
+	for _, f := range of {
+		if !f.moved {
+			return "not known, because another program did it"
+		}
+		for _, i := range f.missing { // committed, and not observed yet
+			f.lags[i] = by.Sub(m.writes[i].at)
+		}
+		f.missing = nil
+		for i, lag := range f.lags {
+			lags[i] = max(lags[i], lag)
+		}
 	}
 	slices.Sort(lags)
-	return fmt.Sprintf("lagged %s in the median and %s at most", lags[len(lags)/2].Round(100*time.Microsecond), lags[len(lags)-1].Round(100*time.Microsecond))
+	return fmt.Sprintf("%s in the median, %s at most", lags[len(lags)/2].Round(100*time.Microsecond), lags[len(lags)-1].Round(100*time.Microsecond))
 }

@@ -21,13 +21,16 @@ import (
 // for a command line.
 const lease = 2 * time.Second
 
-// ledger is everything that a command needs, open and running.
+// topic is where every event of the ledger is published, unchanged.
+const topic = "ledger"
+
+// ledger is everything that a command needs to append and to read.
 type ledger struct {
 	pool   *pgxpool.Pool
 	store  *postgres.Store
 	book   *book.Book
-	runner *projection.Runner
 	waiter *projection.Waiter
+	logger *slog.Logger
 }
 
 // withLedger opens the ledger for do and closes it.
@@ -57,17 +60,21 @@ func (p *program) withLedger(ctx context.Context, do func(context.Context, *ledg
 	return do(ctx, l)
 }
 
-// withReports is withLedger with the read models kept up to date while do runs.
-func (p *program) withReports(ctx context.Context, do func(context.Context, *ledger) error) error {
+// withReports is withLedger with the read models kept up to date from a source while do runs.
+func (p *program) withReports(ctx context.Context, from source, do func(context.Context, *ledger, *keeper) error) error {
 	return p.withLedger(ctx, func(ctx context.Context, l *ledger) error {
+		k, err := p.keeper(l, from)
+		if err != nil {
+			return err
+		}
+		defer k.close()
 		ctx, stop := context.WithCancel(ctx)
 		defer stop()
 		g, ctx := errgroup.WithContext(ctx)
-		g.Go(func() error { return l.store.Run(ctx) })
-		g.Go(func() error { return l.runner.Run(ctx) })
+		g.Go(func() error { return k.run(ctx) })
 		g.Go(func() error {
 			defer stop()
-			return do(ctx, l)
+			return do(ctx, l, k)
 		})
 		return g.Wait()
 	})
@@ -84,20 +91,13 @@ func (p *program) open(ctx context.Context, pool *pgxpool.Pool) (*ledger, error)
 	}
 	logger := slog.New(slog.NewTextHandler(p.notes, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	config := p.store
-	config.Logger = logger
+	config.Logger, config.Routes = logger, []eventstore.Route{{Topic: topic}}
 	store, err := postgres.New(ctx, pool, config)
 	if err != nil {
 		return nil, err
 	}
-	running := p.projections
-	running.Lease, running.Logger = lease, logger
-	runner, err := projection.NewRunner(pool, store.Log(), running, reports.All()...)
-	if err != nil {
-		store.Close()
-		return nil, err
-	}
 	return &ledger{
-		pool: pool, store: store, runner: runner,
+		pool: pool, store: store, logger: logger,
 		book:   book.New(store, store.Snapshots()),
 		waiter: projection.NewWaiter(pool, projection.WaiterConfig{}),
 	}, nil

@@ -5,6 +5,12 @@
 //	go run ./examples/ledger balances --before 2025-03-01
 //	go run ./examples/ledger history assets:cash
 //
+// The read models follow what is published: a relay sends every event that was committed to a Watermill channel, and the
+// projections take it from there. As two processes, one that serves and one that works:
+//
+//	go run ./examples/ledger work
+//	go run ./examples/ledger serve --listen 127.0.0.1:8080
+//
 // It is made of small packages, each to be read by itself:
 //
 //	journal    reads the file, knows the rules of an entry and gives it its key
@@ -12,6 +18,7 @@
 //	entry      the aggregate of an entry: that it is recorded once and reversed once
 //	book       the commands over several aggregates: an entry with all its postings, or nothing
 //	reports    the read models: balances, movements per day, entries
+//	api        posting and reading over HTTP
 //
 // This package is the command line around them.
 package main
@@ -28,8 +35,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
+	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/eventstore/postgres"
-	"github.com/daybook-go/daybook/projection"
 )
 
 func main() {
@@ -44,9 +51,10 @@ type program struct {
 	now   func() time.Time
 
 	// Tests watch and stop the program through these. The zero values are what the program runs with.
-	pool        func(*pgxpool.Config)
-	store       postgres.Config
-	projections projection.Config
+	pool     func(*pgxpool.Config)
+	store    postgres.Config
+	observer eventstore.Observer // of relay and projections
+	broker   func(broker) broker
 }
 
 // oneArgument says what is missing in words of the command, where cobra would count.
@@ -77,7 +85,8 @@ that of a server which is started for you and kept.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(p.importCommand(), p.balancesCommand(), p.reverseCommand(), p.historyCommand(), p.openCommand())
+	root.AddCommand(p.importCommand(), p.balancesCommand(), p.reverseCommand(), p.historyCommand(), p.openCommand(),
+		p.serveCommand(), p.workCommand())
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetArgs(args)
 	root.SetOut(p.out)

@@ -33,7 +33,7 @@ shows it. An entry can be reversed once; a reversal is an entry like any other.`
 				year, month, day := p.now().Date()
 				date = journal.Date{Year: year, Month: month, Day: day}
 			}
-			return p.withReports(cmd.Context(), func(ctx context.Context, l *ledger) error {
+			return p.withReports(cmd.Context(), fromStream, func(ctx context.Context, l *ledger, _ *keeper) error {
 				return p.reverse(ctx, l, args[0], date)
 			})
 		},

@@ -135,6 +135,11 @@ func (b *Book) Account(ctx context.Context, name string, opts ...aggregate.LoadO
 	return b.accounts.Load(ctx, name, opts...)
 }
 
+// Entry returns the state of an entry, which is the zero state for a key under which nothing was recorded.
+func (b *Book) Entry(ctx context.Context, key string) (aggregate.Loaded[entry.Entry], error) {
+	return b.entries.Load(ctx, key)
+}
+
 // History yields the events of an account up to version last; 0 means all of them.
 func (b *Book) History(ctx context.Context, name string, last eventstore.Version) iter.Seq2[eventstore.Event[account.Event], error] {
 	return func(yield func(eventstore.Event[account.Event], error) bool) {

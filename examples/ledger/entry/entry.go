@@ -111,6 +111,15 @@ func (c Reverse) Decide(e Entry) ([]Event, error) {
 	return []Event{Reversed(c)}, nil
 }
 
+// Content is what the entry says, without the lines and the number that it had in a file.
+func (r Recorded) Content() journal.Entry {
+	e := journal.Entry{Date: r.Date, Description: r.Description}
+	for _, p := range r.Postings {
+		e.Postings = append(e.Postings, journal.Posting{Account: p.Account, Amount: p.Amount, Commodity: p.Commodity})
+	}
+	return e
+}
+
 // Opposite is the entry that takes e back: the same postings with the other sign.
 func (e Entry) Opposite(date journal.Date) journal.Entry {
 	opposite := journal.Entry{Date: date, Description: "Reversal of: " + e.Description}

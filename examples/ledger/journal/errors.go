@@ -52,6 +52,10 @@ type RuleError struct {
 	// Line is the entry's first line, or the posting's where one posting is at
 	// fault; 0 when the entry was not read from a file.
 	Line int
+	// Field says what of the entry or of the posting is at fault: "postings", "description", "account" or "commodity".
+	Field string
+	// Value is the offending text, shortened and escaped so that it is safe to print, or empty.
+	Value string
 	// Detail says what is wrong, with the values, and Remedy what to do.
 	Detail, Remedy string
 }

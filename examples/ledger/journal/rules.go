@@ -39,7 +39,7 @@ const MaxAccount = 400
 // rule about amounts.
 func Check(e Entry) error {
 	if len(e.Postings) == 0 {
-		return &RuleError{Rule: RulePostings, Line: e.Line, Detail: "the entry has no posting", Remedy: "add its postings or remove it"}
+		return &RuleError{Rule: RulePostings, Line: e.Line, Field: "postings", Detail: "the entry has no posting", Remedy: "add its postings or remove it"}
 	}
 	if err := checkText("description", e.Description, e.Line); err != nil {
 		return err
@@ -70,7 +70,7 @@ func checkAccount(p Posting) error {
 	default:
 		return checkText("account", p.Account, p.Line)
 	}
-	return &RuleError{Rule: RuleAccount, Line: p.Line, Detail: fault,
+	return &RuleError{Rule: RuleAccount, Line: p.Line, Field: "account", Value: show(p.Account), Detail: fault,
 		Remedy: fmt.Sprintf("give the account a name of 1 to %d bytes, such as assets:bank", MaxAccount)}
 }
 
@@ -78,7 +78,7 @@ func checkText(field, s string, line int) error {
 	if utf8.ValidString(s) && strings.IndexFunc(s, unicode.IsControl) < 0 {
 		return nil
 	}
-	return &RuleError{Rule: RuleText, Line: line,
+	return &RuleError{Rule: RuleText, Line: line, Field: field, Value: show(s),
 		Detail: fmt.Sprintf("the %s \"%s\" has a control character or is not UTF-8", field, show(s)),
 		Remedy: "write it as one line of plain text"}
 }
@@ -95,7 +95,7 @@ func checkZeroSum(e Entry) error {
 		return nil
 	}
 	total := strings.TrimSpace(fromUnits(sum) + " " + show(commodity))
-	return &RuleError{Rule: RuleZeroSum, Line: e.Line,
+	return &RuleError{Rule: RuleZeroSum, Line: e.Line, Field: "postings", Value: total,
 		Detail: fmt.Sprintf("the %d postings sum to %s", len(e.Postings), total),
 		Remedy: "correct an amount or add the missing posting, so that they sum to zero"}
 }
@@ -117,7 +117,7 @@ func checkBothSides(e Entry) error {
 	if above == 0 {
 		missing = "above"
 	}
-	return &RuleError{Rule: RuleBothSides, Line: e.Line,
+	return &RuleError{Rule: RuleBothSides, Line: e.Line, Field: "postings",
 		Detail: "the entry mixes commodities and no posting is " + missing + " zero",
 		Remedy: "add the posting of the other side: what was given for what was received"}
 }

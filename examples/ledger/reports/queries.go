@@ -42,11 +42,29 @@ func Now(ctx context.Context, db projection.Querier) ([]Line, error) {
 	return lines, nil
 }
 
+// Of returns the balances of one account that are not zero, by commodity: none for an account that does not exist.
+func Of(ctx context.Context, db projection.Querier, account string) ([]Line, error) {
+	return collect(ctx, db, "balances of an account", ofSQL, account)
+}
+
+const ofSQL = `SELECT account, commodity, amount::text FROM readmodels.balances WHERE account = $1`
+
 // Before returns the balances that are not zero of the entries dated before a day, in the order of [Compare].
 func Before(ctx context.Context, db projection.Querier, date journal.Date) ([]Line, error) {
-	rows, err := db.Query(ctx, beforeSQL, date.String())
+	return collect(ctx, db, "balances before "+date.String(), beforeSQL, date.String())
+}
+
+const beforeSQL = `
+SELECT account, commodity, sum(amount)::text
+  FROM readmodels.movements
+ WHERE date < $1
+ GROUP BY account, commodity
+HAVING sum(amount) <> 0`
+
+func collect(ctx context.Context, db projection.Querier, what, sql string, args ...any) ([]Line, error) {
+	rows, err := db.Query(ctx, sql, args...)
 	if err != nil {
-		return nil, fmt.Errorf("reports: balances before %s: %w", date, err)
+		return nil, fmt.Errorf("reports: %s: %w", what, err)
 	}
 	lines, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Line, error) {
 		var line Line
@@ -58,18 +76,11 @@ func Before(ctx context.Context, db projection.Querier, date journal.Date) ([]Li
 		return line, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("reports: balances before %s: %w", date, err)
+		return nil, fmt.Errorf("reports: %s: %w", what, err)
 	}
 	slices.SortFunc(lines, Compare)
 	return lines, nil
 }
-
-const beforeSQL = `
-SELECT account, commodity, sum(amount)::text
-  FROM readmodels.movements
- WHERE date < $1
- GROUP BY account, commodity
-HAVING sum(amount) <> 0`
 
 // FindEntry returns the whole key of the one entry whose key begins like that.
 func FindEntry(ctx context.Context, db projection.Querier, beginning string) (string, error) {

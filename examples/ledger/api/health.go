@@ -1,0 +1,50 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// readyTime is how long the database may take to answer.
+const readyTime = 2 * time.Second
+
+// readiness remembers the last answer, so that only changes are logged.
+type readiness struct {
+	mu    sync.Mutex
+	state string
+}
+
+// changed reports whether a state differs from the last one.
+func (r *readiness) changed(state string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := r.state
+	r.state = state
+	return before != state
+}
+
+type healthAnswer struct {
+	Ready bool   `json:"ready"`
+	State string `json:"state"`
+}
+
+func (a *api) alive(w http.ResponseWriter, _ *http.Request) error {
+	return writeJSON(w, http.StatusOK, healthAnswer{Ready: true, State: "alive"})
+}
+
+// isReady asks the store. The reason, which may name servers and roles, is for the log.
+func (a *api) isReady(w http.ResponseWriter, r *http.Request) error {
+	ctx, cancel := context.WithTimeout(r.Context(), readyTime)
+	defer cancel()
+	h := a.store.Health(ctx)
+	if a.ready.changed(h.State) {
+		a.log.Info("readiness", "ready", h.Ready, "state", h.State, "reason", h.Reason)
+	}
+	status := http.StatusOK
+	if !h.Ready {
+		status = http.StatusServiceUnavailable
+	}
+	return writeJSON(w, status, healthAnswer{Ready: h.Ready, State: h.State})
+}

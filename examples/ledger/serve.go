@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/daybook-go/daybook/examples/ledger/api"
+)
+
+// The bounds of the server. An answer may wait for 30 s, and then be written.
+const (
+	headerTime   = 5 * time.Second
+	requestTime  = 15 * time.Second
+	answerTime   = 50 * time.Second
+	idleTime     = time.Minute
+	headerBytes  = 32 << 10
+	shutdownTime = 1500 * time.Millisecond
+)
+
+func (p *program) serveCommand() *cobra.Command {
+	var listen string
+	command := &cobra.Command{
+		Use:   "serve",
+		Short: "Post and read over HTTP",
+		Long: `Post and read over HTTP, until it is interrupted or terminated.
+
+This process appends and reads. The read models are kept by another one: run
+"ledger work" beside it. A post is answered with the header Consistency-Token;
+a read that sends it back waits until the balances show that entry.
+
+  curl -i 127.0.0.1:8080/entries -H 'Content-Type: application/json' -d '{
+    "date": "2025-01-31", "description": "Lunch", "postings": [
+      {"account": "expenses:food", "amount": "4.00", "commodity": "EUR"},
+      {"account": "assets:cash", "amount": "-4.00", "commodity": "EUR"}]}'
+  curl -i 127.0.0.1:8080/balances/assets:cash -H 'Consistency-Token: …'
+
+There is no authentication: whoever reaches the address may post.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			listener, err := new(net.ListenConfig).Listen(cmd.Context(), "tcp", listen)
+			if err != nil {
+				return fmt.Errorf("--listen %q: %w: give an address and a free port, such as 127.0.0.1:8080", listen, err)
+			}
+			defer listener.Close() // the server has closed it, unless it never came to that
+			return p.withLedger(cmd.Context(), func(ctx context.Context, l *ledger) error { return p.serve(ctx, l, listener) })
+		},
+	}
+	command.Flags().StringVar(&listen, "listen", "127.0.0.1:8080", "the `ADDRESS` to listen on")
+	return command
+}
+
+func (p *program) serve(ctx context.Context, l *ledger, listener net.Listener) error {
+	if address, ok := listener.Addr().(*net.TCPAddr); ok && !address.IP.IsLoopback() {
+		fmt.Fprintln(p.notes, "ledger: other machines can reach this address, and there is no authentication")
+	}
+	server := &http.Server{
+		Handler:           api.New(l.book, l.store, l.pool, api.Config{Logger: l.logger}),
+		ReadHeaderTimeout: headerTime, ReadTimeout: requestTime, WriteTimeout: answerTime, IdleTimeout: idleTime,
+		MaxHeaderBytes: headerBytes,
+		ErrorLog:       slog.NewLogLogger(l.logger.Handler(), slog.LevelWarn),
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	server.BaseContext = func(net.Listener) context.Context { return ctx } // who waits for read models waits no longer than this
+	g.Go(func() error { return l.store.Run(ctx) })
+	g.Go(func() error {
+		fmt.Fprintf(p.out, "serving http://%s\n", listener.Addr())
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serve: %w", err)
+		}
+		return nil
+	})
+	g.Go(func() error {
+		<-ctx.Done()
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
+		defer cancel()
+		if err := server.Shutdown(ending); err != nil {
+			_ = server.Close() // whoever is still being answered has had his time
+		}
+		return nil
+	})
+	return g.Wait()
+}

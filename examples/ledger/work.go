@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/daybook-go/daybook/eventstore"
+)
+
+func (p *program) workCommand() *cobra.Command {
+	from := fromStream
+	command := &cobra.Command{
+		Use:   "work",
+		Short: "Publish what is appended, and keep the read models up to date",
+		Long: `Publish what is appended, and keep the read models up to date, until it is
+interrupted or terminated.
+
+It is the other process beside "ledger serve". More than one may run: each part
+is done by one of them, and the others take over when it dies.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := from.check(); err != nil {
+				return err
+			}
+			return p.withLedger(cmd.Context(), func(ctx context.Context, l *ledger) error { return p.work(ctx, l, from) })
+		},
+	}
+	sourceFlag(command, &from)
+	return command
+}
+
+// sourceFlag lets a command choose where its read models learn of what was appended.
+func sourceFlag(command *cobra.Command, from *source) {
+	command.Flags().StringVar((*string)(from), "source", string(fromStream),
+		"follow what is published (`stream`), or what is stored (log)")
+}
+
+func (p *program) work(ctx context.Context, l *ledger, from source) error {
+	k, err := p.keeper(l, from)
+	if err != nil {
+		return err
+	}
+	defer k.close()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return k.run(ctx) })
+	g.Go(func() error {
+		p.watch(ctx, k)
+		return nil
+	})
+	return g.Wait()
+}
+
+// lookEvery is how often the states of the parts are compared with what was printed.
+const lookEvery = 100 * time.Millisecond
+
+// watch prints a line when every part is in its place, and then one for each change.
+func (p *program) watch(ctx context.Context, k *keeper) {
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	began := p.now()
+	var shown map[string]string
+	for {
+		parts := k.health(ctx)
+		switch {
+		case shown != nil:
+			for _, h := range parts {
+				if line := stateOf(h); line != shown[h.Component] {
+					shown[h.Component] = line
+					fmt.Fprintf(p.out, "%s: %s\n", h.Component, line)
+				}
+			}
+		case inPlace(parts, p.now().Sub(began)):
+			shown = make(map[string]string, len(parts))
+			texts := make([]string, len(parts))
+			for i, h := range parts {
+				shown[h.Component] = stateOf(h)
+				texts[i] = h.Component + " " + h.State
+			}
+			fmt.Fprintf(p.out, "working: %s\n", strings.Join(texts, ", "))
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// inPlace reports whether there is nothing more to wait for: whoever stands by after the longest lease does so for a
+// process that lives.
+func inPlace(parts []eventstore.Health, after time.Duration) bool {
+	return after >= lease+lease/2 || !slices.ContainsFunc(parts, func(h eventstore.Health) bool { return h.State != "running" })
+}
+
+func stateOf(h eventstore.Health) string {
+	if h.Reason == "" {
+		return h.State
+	}
+	return h.State + ": " + h.Reason
+}
