@@ -1,0 +1,113 @@
+package outbox
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// follow registers a consumer of topic "t" that has passed what lies at or below floor.
+func (w *relayWorld) follow(name string, floor int64) {
+	w.t.Helper()
+	w.exec("INSERT INTO daybook.consumers (consumer, version, kind) VALUES ($1, 7, 'projection')", name)
+	w.exec("INSERT INTO daybook.segments (consumer, version, segment, first_partition, last_partition, floor) VALUES ($1, 7, 0, 0, 63, $2)", name, floor)
+	w.exec("INSERT INTO daybook.subscribers (topic, group_name, consumer, version) VALUES ('t', 'of ' || $1, $1, 7)", name)
+}
+
+// R-OB05: what is sent and passed by everybody goes; the last row stays, since the end of the log is read from it.
+func TestRelayCleans(t *testing.T) {
+	t.Parallel()
+	w := newRelayWorld(t)
+	w.send(100, "t", 1)
+	passed := w.head()
+	w.send(50, "t", 2)
+	w.follow("fast", w.head())
+	w.follow("slow", passed)
+	var lines relayLines
+	cfg := Config{CleanEvery: 20 * time.Millisecond, Logger: lines.logger()}
+	b := &tape{}
+	w.start(w.relay(b, cfg))
+	w.sent()
+	relayEventually(t, "what both have passed is gone", func() bool { return w.stored() == 50 })
+	w.exec("UPDATE daybook.segments SET floor = $1 WHERE consumer = 'slow'", w.head())
+	relayEventually(t, "all is gone", func() bool { return w.stored() == 1 })
+	if strings.Contains(lines.String(), "lost") {
+		t.Errorf("the log says:\n%s", lines.String())
+	}
+	w.send(10, "t", 1)
+	w.sent()
+	if n := checkChains(t, b.all()); n != 160 {
+		t.Errorf("%d messages arrived", n)
+	}
+}
+
+// Nothing goes that is not sent.
+func TestRelayKeepsWhatIsNotSent(t *testing.T) {
+	t.Parallel()
+	w := newRelayWorld(t)
+	w.send(100, "t", 1)
+	seen, release := 0, make(chan struct{})
+	b := &tape{before: func(_ string, got received) error {
+		if got.kind != kindHead {
+			seen++ // one lane, one goroutine
+		}
+		if seen == 50 { // in the third page
+			<-release
+		}
+		return nil
+	}}
+	w.start(w.relay(b, Config{CleanEvery: 10 * time.Millisecond, BatchSize: 20, Lanes: 1}))
+	relayEventually(t, "the two pages before are gone", func() bool { return w.stored() == 60 })
+	<-time.After(100 * time.Millisecond)
+	if got := w.stored(); got != 60 || w.cursor() != 40 {
+		t.Errorf("%d messages are left with the cursor at %d", got, w.cursor())
+	}
+	close(release)
+	w.sent()
+	if n := checkChains(t, b.all()); n != 100 {
+		t.Errorf("%d messages arrived", n)
+	}
+}
+
+// A subscriber that stays behind for longer than the retention is lost: named in the log, and waited for no longer.
+func TestRelayNamesTheLost(t *testing.T) {
+	t.Parallel()
+	w := newRelayWorld(t)
+	w.send(100, "t", 1)
+	w.follow("search", w.head()-90)
+	w.follow("fast", w.head())
+	var lines relayLines
+	w.start(w.relay(&tape{}, Config{CleanEvery: 10 * time.Millisecond, Retention: 300 * time.Millisecond, Logger: lines.logger()}))
+	relayEventually(t, "all is gone", func() bool { return w.stored() == 1 })
+	text := lines.String()
+	for _, want := range []string{"level=WARN", "topic=t", `group="of search"`, "consumer=search", "version=7", fmt.Sprint("floor=", 10)} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the log does not say %s:\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "consumer=fast") {
+		t.Errorf("the other is lost too:\n%s", text)
+	}
+}
+
+// A cleaning that fails is reported once, and the publishing goes on.
+func TestRelayPublishesWithoutCleaning(t *testing.T) {
+	t.Parallel()
+	w := newRelayWorld(t)
+	w.exec("ALTER FUNCTION daybook.raise_cleaned() RENAME TO raise_no_more")
+	var lines relayLines
+	b := &tape{}
+	w.start(w.relay(b, Config{CleanEvery: 5 * time.Millisecond, Logger: lines.logger()}))
+	relayEventually(t, "the log says so", func() bool { return strings.Contains(lines.String(), "cannot clean") })
+	w.send(5, "t", 1)
+	w.sent()
+	w.exec("ALTER FUNCTION daybook.raise_no_more() RENAME TO raise_cleaned")
+	relayEventually(t, "the log says that it is well", func() bool { return strings.Contains(lines.String(), "cleans the outbox again") })
+	if n := strings.Count(lines.String(), "cannot clean"); n != 1 {
+		t.Errorf("the log says it %d times", n)
+	}
+	if n := checkChains(t, b.all()); n != 5 {
+		t.Errorf("%d messages arrived", n)
+	}
+}

@@ -1,0 +1,182 @@
+package outbox
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/daybook-go/daybook/internal/testscale"
+)
+
+// R-OB03, R-OB08: a relay killed at every place where it hurts, again and again: everything arrives, in order, and what
+// arrives twice is the same message.
+func TestRelayKilledAtEveryPlace(t *testing.T) {
+	t.Parallel()
+	const rounds = 4
+	n := testscale.N(5000) / rounds
+	for _, place := range []string{"taken", atBroker, probePublished, probeCommitted} {
+		t.Run(place, func(t *testing.T) {
+			t.Parallel()
+			w := newRelayWorld(t)
+			var tapes relayTapes
+			for round := range rounds {
+				for p := range 5 {
+					w.send(n/10, "t", p)
+					w.append("routed", fmt.Sprint("s", p), 1+n/10)
+				}
+				visit := 1
+				switch place {
+				case atBroker:
+					visit = 40 + 30*round
+				case probePublished, probeCommitted:
+					visit = 1 + round
+				}
+				w.spawnRelay(t, tapes.add(), fmt.Sprintf("%s:%d:kill", place, visit), "300ms 20").dies()
+			}
+			w.append("routed", "last", 1)
+			began := time.Now()
+			last := w.spawnRelay(t, tapes.add(), "", "300ms 100")
+			w.sent()
+			last.kill()
+			last.dies()
+			if took := time.Since(began); took > 10*time.Second {
+				t.Errorf("the last relay took %v with a lease of 300 ms", took)
+			}
+			if got, want := checkRepeats(t, tapes.all()...), w.stored(); got != want {
+				t.Errorf("%d messages arrived, want %d", got, want)
+			}
+			if repeated := tapes.messages() - w.stored(); (place == probePublished || place == atBroker) != (repeated > 0) {
+				t.Errorf("%d messages were repeated", repeated)
+			}
+		})
+	}
+}
+
+// Relays killed at random moments, always two of them at work.
+func TestRelaysKilledAtRandom(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 1))
+	w := newRelayWorld(t)
+	var tapes relayTapes
+	var standby *relayProcess
+	for range testscale.N(60) {
+		p := standby
+		standby = w.spawnRelay(t, tapes.add(), "", "200ms 7")
+		standby.says("running")
+		for range 10 {
+			w.send(1+random.IntN(5), "t", random.IntN(6))
+		}
+		<-time.After(time.Duration(random.IntN(80)) * time.Millisecond)
+		if p != nil {
+			p.kill()
+			p.dies()
+		}
+	}
+	w.sent()
+	standby.kill()
+	standby.dies()
+	if got, want := checkRepeats(t, tapes.all()...), w.stored(); got != want {
+		t.Errorf("%d messages arrived, want %d", got, want)
+	}
+}
+
+// R-OB01: two relays, one of them frozen in the middle of a page for twice its lease. The other takes over; the frozen
+// one cannot move the cursor when it wakes, and what it still publishes says the same as before.
+func TestRelayFrozen(t *testing.T) {
+	t.Parallel()
+	const lease = time.Second
+	w := newRelayWorld(t)
+	b, late := &tape{}, &tape{}
+	w.send(30, "t", 1)
+	w.append("routed", "s", 20)
+	frozen := w.spawnRelay(t, late, atBroker+":15:stop", lease.String()+" 100")
+	frozen.says("at " + atBroker)
+	asleep := time.Now()
+	stop := w.start(w.relay(b, Config{Lease: lease}))
+	w.sent()
+	w.send(10, "t", 1)
+	w.sent()
+	if took := time.Since(asleep); took > 2*lease+time.Second {
+		t.Errorf("the takeover took %v with a lease of %v", took, lease)
+	}
+	epoch := relayAsk[int64](w, "SELECT epoch FROM daybook.segments WHERE consumer = 'outbox-relay'")
+	<-time.After(time.Until(asleep.Add(2 * lease)))
+	before := len(late.messages())
+	frozen.signal(syscall.SIGCONT)
+	frozen.says("awake")
+	frozen.says("another owner has taken over")
+	relayEventually(t, "its message in hand arrives late", func() bool { return len(late.messages()) > before })
+	w.send(10, "t", 1)
+	w.sent()
+	if now := relayAsk[int64](w, "SELECT epoch FROM daybook.segments WHERE consumer = 'outbox-relay'"); now != epoch {
+		t.Errorf("epoch is %d, was %d: the frozen process took over again", now, epoch)
+	}
+	stop()
+	if got, want := checkRepeats(t, b.all(), late.all()), w.stored(); got != want {
+		t.Errorf("%d messages arrived, want %d", got, want)
+	}
+}
+
+// A relay that wakes so soon that it does not know yet that another has taken over publishes the rest of its page, and
+// the fence alone keeps it from moving the cursor and the tails.
+func TestRelayOvertakenIsFenced(t *testing.T) {
+	t.Parallel()
+	w := newRelayWorld(t)
+	b, late := &tape{}, &tape{}
+	w.send(30, "t", 1)
+	frozen := w.spawnRelay(t, late, atBroker+":15:stop", "5m 100") // nothing runs out or is renewed while the test lasts
+	frozen.says("at " + atBroker)
+	if n := w.exec("UPDATE daybook.segments SET expires_at = '-infinity' WHERE consumer = 'outbox-relay'"); n != 1 {
+		t.Fatalf("%d leases ran out, want 1", n)
+	}
+	w.start(w.relay(b, Config{}))
+	w.sent()
+	w.send(5, "t", 1)
+	w.sent()
+	cursor, tail := w.cursor(), relayAsk[int64](w, "SELECT position FROM daybook.outbox_tails")
+	frozen.signal(syscall.SIGCONT)
+	frozen.says("awake")
+	if line := frozen.says("another owner has taken over"); !strings.Contains(line, "DB002") {
+		t.Errorf("%s: want it refused by the fence", line)
+	}
+	if n := len(late.messages()); n != 30 {
+		t.Errorf("the frozen relay published %d messages of its page, want 30", n)
+	}
+	if now := w.cursor(); now != cursor {
+		t.Errorf("the cursor went from %d to %d", cursor, now)
+	}
+	if now := relayAsk[int64](w, "SELECT position FROM daybook.outbox_tails"); now != tail || tail != cursor {
+		t.Errorf("the tail went from %d to %d, with the cursor at %d", tail, now, cursor)
+	}
+	if got, want := checkRepeats(t, b.all(), late.all()), w.stored(); got != want {
+		t.Errorf("%d messages arrived, want %d", got, want)
+	}
+}
+
+// relayTapes are the brokers of several children, one each: what they wrote is read at any time.
+type relayTapes []*tape
+
+func (r *relayTapes) add() *tape {
+	b := &tape{}
+	*r = append(*r, b)
+	return b
+}
+
+func (r *relayTapes) all() (all [][]taken) {
+	for _, b := range *r {
+		all = append(all, b.all())
+	}
+	return all
+}
+
+func (r *relayTapes) messages() (n int) {
+	for _, b := range *r {
+		n += len(b.messages())
+	}
+	return n
+}

@@ -1,0 +1,86 @@
+package outbox
+
+import (
+	"context"
+	"time"
+
+	"github.com/daybook-go/daybook/eventstore"
+)
+
+type pageRead struct {
+	page eventstore.OutboxPage
+	err  error
+}
+
+// next returns the next page. At the end of the outbox it waits, and returns an empty page when something is due.
+func (l *publishing) next(ctx context.Context) (eventstore.OutboxPage, error) {
+	if l.ahead == nil && l.atEnd {
+		if due, err := l.wait(ctx); err != nil || due {
+			return eventstore.OutboxPage{Through: l.through}, err
+		}
+	}
+	var r pageRead
+	if l.ahead != nil {
+		select {
+		case r = <-l.ahead:
+		case <-ctx.Done():
+			return eventstore.OutboxPage{}, ctx.Err()
+		}
+		l.ahead = nil
+	} else {
+		r = l.readPage(l.read)
+	}
+	if r.err != nil {
+		return eventstore.OutboxPage{}, r.err
+	}
+	l.read = r.page.Through
+	l.atEnd = len(r.page.Messages) < l.cfg.BatchSize
+	if !l.atEnd {
+		ahead, from := make(chan pageRead, 1), l.read
+		l.ahead = ahead
+		l.readers.Go(func() { ahead <- l.readPage(from) })
+	}
+	return r.page, nil
+}
+
+func (l *publishing) readPage(after eventstore.Position) pageRead {
+	page, err := l.rows.ReadPage(l.ctx, eventstore.OutboxQuery{Partition: eventstore.AllPartitions, After: after, Limit: l.cfg.BatchSize})
+	if err == nil && page.Through.Before(after) {
+		page.Through = after
+	}
+	return pageRead{page, err}
+}
+
+// wait blocks at the end of the outbox. It reports true when heads or a move of the cursor that were put off are due.
+func (l *publishing) wait(ctx context.Context) (due bool, err error) {
+	until := l.due()
+	waiting := ctx
+	if !until.IsZero() {
+		var cancel context.CancelFunc
+		waiting, cancel = context.WithDeadline(ctx, until)
+		defer cancel()
+	}
+	err = l.rows.Wait(waiting, l.read)
+	switch {
+	case err == nil:
+		return false, nil
+	case ctx.Err() != nil:
+		return false, ctx.Err()
+	case waiting.Err() != nil:
+		return true, nil
+	}
+	return false, err
+}
+
+// due is when something that was put off must be done; zero when there is nothing.
+func (l *publishing) due() (at time.Time) {
+	if l.tenure.Floor().Before(l.through) {
+		at = l.moved.Add(quiet)
+	}
+	if l.headsOpen(l.through) {
+		if heads := l.heads.Add(l.cfg.HeadEvery); at.IsZero() || heads.Before(at) {
+			at = heads
+		}
+	}
+	return at
+}
