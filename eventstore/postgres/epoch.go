@@ -117,7 +117,11 @@ SELECT s.epoch, s.created_at, s.partitions, s.system_identifier, s.database_oid,
        current_setting('default_transaction_isolation')
   FROM {schema}.store s, pg_control_system() c, pg_database d WHERE d.datname = current_database()`
 
+	// A restore takes fences back too. With new history they begin anew at a random distance, so that a process that was
+	// cut off before it cannot meet one that it knows, and commit what belongs to the history that is gone.
 	setEpochSQL = `
+WITH fenced AS (
+  UPDATE {schema}.segments SET epoch = epoch + 1 + floor(random() * 1e12)::bigint, owner = '', expires_at = '-infinity' WHERE $1)
 UPDATE {schema}.store s
    SET epoch = CASE WHEN $1 THEN gen_random_uuid() ELSE s.epoch END, system_identifier = c.system_identifier, database_oid = d.oid
   FROM pg_control_system() c, pg_database d WHERE d.datname = current_database()`
