@@ -86,6 +86,8 @@ var groups = []group{
 	{"read", readFigures},
 	{"latency", latencyFigures},
 	{"hot", hotFigures},
+	{"stream", streamFigures},
+	{"streamlatency", streamLatencyFigures},
 }
 
 // env is what a group works with.
@@ -125,7 +127,7 @@ func run(ctx context.Context, only string) error {
 		figures = append(figures, list...)
 	}
 	if !known {
-		return fmt.Errorf("bench: no group %q; there are append, read, latency, hot", only)
+		return fmt.Errorf("bench: no group %q; there are append, read, latency, hot, stream, streamlatency", only)
 	}
 	return write(figures, only == "")
 }
