@@ -22,6 +22,7 @@ type LostError struct {
 	Applied, Cleaned eventstore.Position
 }
 
+// Error names the consumer, what it lost and the remedy.
 func (e *LostError) Error() string {
 	return fmt.Sprintf("outbox: consumer %q of group %q has applied topic %q up to position %s, and what follows was cleaned away up to %s "+
 		"because the group was behind for longer than the retention: install a new version of it, fill what it lacks by other means, "+
