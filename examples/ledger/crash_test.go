@@ -8,128 +8,28 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/daybook-go/daybook/eventstore"
-	"github.com/daybook-go/daybook/eventstore/postgres"
 	"github.com/daybook-go/daybook/internal/pgserver"
 	"github.com/daybook-go/daybook/internal/testscale"
 )
-
-// crashPoint names, for the program that this test binary is, where it kills itself: "point:nth".
-const crashPoint = "LEDGER_TEST_CRASH"
-
-// The places where a crash would hurt most.
-const (
-	atMigration      = "migration begun"          // nothing or a part of the schema is there
-	atInstall        = "read models half made"    // tables are made and not committed
-	atLease          = "lease taken"              // the read models have an owner that is dead
-	atWritten        = "append written"           // the events are in a transaction that is not committed
-	atStored         = "append stored"            // committed, and the program has not noted it
-	atBatchSent      = "batch about to be sent"   // folded, and nothing of it in the database
-	atBatchAnswered  = "batch answered in part"   // the outcome of the commit is not known
-	atBatchCommitted = "batch committed"          // applied, and the runner has not noted it
-	atReport         = "report about to be given" // everything is done, and nobody was told
-)
-
-// crashAt arms the program.
-func (p *program) crashAt(text string) {
-	point, nth, _ := strings.Cut(text, ":")
-	n, err := strconv.Atoi(nth)
-	if err != nil {
-		return
-	}
-	c := &crasher{point: point}
-	c.left.Store(int64(n))
-	p.pool = func(config *pgxpool.Config) { config.ConnConfig.Tracer = c }
-	p.store = postgres.Config{Observer: c}
-	if point == atWritten { // hooks change the way an append is made, so only where one is needed
-		p.store.Hooks = []postgres.Hook{func(context.Context, pgx.Tx, []eventstore.RecordedEvent) error {
-			c.reached(atWritten)
-			return nil
-		}}
-	}
-	p.observer = c
-	p.out = c
-}
-
-// crasher ends the process, as kill -9 does, when it comes to a place for the nth time.
-type crasher struct {
-	point string
-	left  atomic.Int64
-}
-
-func (c *crasher) reached(point string) {
-	if point != c.point || c.left.Add(-1) != 0 {
-		return
-	}
-	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-	select {} // the signal is on its way
-}
-
-func (c *crasher) ObserveAppend(eventstore.AppendObservation)   { c.reached(atStored) }
-func (c *crasher) ObserveBatch(eventstore.BatchObservation)     { c.reached(atBatchCommitted) }
-func (c *crasher) ObserveWait(eventstore.WaitObservation)       {}
-func (c *crasher) ObservePublish(eventstore.PublishObservation) {}
-
-func (c *crasher) Write(text []byte) (int, error) {
-	c.reached(atReport)
-	return os.Stdout.Write(text)
-}
-
-type statement struct{}
-
-func (c *crasher) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
-	switch {
-	case strings.Contains(data.SQL, "CREATE OR REPLACE VIEW"):
-		c.reached(atInstall)
-	case strings.Contains(data.SQL, "CREATE TABLE"), strings.Contains(data.SQL, "CREATE SCHEMA"):
-		c.reached(atMigration)
-	}
-	return context.WithValue(ctx, statement{}, data.SQL)
-}
-
-func (c *crasher) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryEndData) {
-	if sql, _ := ctx.Value(statement{}).(string); strings.Contains(sql, ".segments AS s\n     SET owner") {
-		c.reached(atLease)
-	}
-}
-
-func (c *crasher) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
-	for _, q := range data.Batch.QueuedQueries {
-		if strings.Contains(q.SQL, "commit_batch") {
-			c.reached(atBatchSent)
-		}
-	}
-	return ctx
-}
-
-func (c *crasher) TraceBatchQuery(_ context.Context, _ *pgx.Conn, data pgx.TraceBatchQueryData) {
-	if strings.Contains(data.SQL, "readmodels") && strings.Contains(data.SQL, "INSERT") {
-		c.reached(atBatchAnswered)
-	}
-}
-
-func (c *crasher) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
 func TestKillAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	path := ownSample(t).journal
 	for point, nths := range map[string][]int{
 		atMigration: {2, 1}, atInstall: {3, 1}, atLease: {2, 1, 3}, atWritten: {24, 1, 48}, atStored: {24, 1, 48},
+		atPublished: {10, 1, 30}, atCursorSent: {10, 1, 30}, atCursorMoved: {10, 1, 30},
 		atBatchSent: {5, 1, 20}, atBatchAnswered: {5, 1, 20}, atBatchCommitted: {5, 1, 20}, atReport: {1, 3},
 	} {
 		for _, nth := range nths[:testscale.N(len(nths))] {
 			t.Run(fmt.Sprintf("%s %d", point, nth), func(t *testing.T) {
 				t.Parallel()
 				s, pool := newShell(t)
-				armed := shell{url: s.url, env: []string{fmt.Sprintf("%s=%s:%d", crashPoint, point, nth)}}
+				armed := shell{url: s.url, env: []string{armedAt(point, nth)}}
 				if r := armed.run(t, "import", path); r.code != -1 {
 					t.Fatalf("the program was to be killed, and ended with %d:\n%s%s", r.code, r.out, r.notes)
 				}
@@ -277,7 +177,7 @@ func TestKillTheServer(t *testing.T) {
 		if !struck {
 			break
 		}
-		if err := server.Restart(t.Context()); err != nil {
+		if err := restart(t, server); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -29,7 +29,10 @@ func TestMain(m *testing.M) {
 	}
 	p := program{out: os.Stdout, notes: os.Stderr, now: time.Now}
 	p.crashAt(os.Getenv(crashPoint))
-	os.Exit(p.run(context.Background(), os.Args[1:]))
+	report := p.behindHostileBroker(os.Getenv(hostileSeed))
+	code := p.run(context.Background(), os.Args[1:])
+	report()
+	os.Exit(code)
 }
 
 // patience bounds one run of the program.

@@ -59,7 +59,8 @@ func (p *program) work(ctx context.Context, l *ledger, from source) error {
 // lookEvery is how often the states of the parts are compared with what was printed.
 const lookEvery = 100 * time.Millisecond
 
-// watch prints a line when every part is in its place, and then one for each change.
+// watch prints a line when every part is in its place, and then one for each change of a state, with the reason that it had
+// then.
 func (p *program) watch(ctx context.Context, k *keeper) {
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
@@ -70,16 +71,17 @@ func (p *program) watch(ctx context.Context, k *keeper) {
 		switch {
 		case shown != nil:
 			for _, h := range parts {
-				if line := stateOf(h); line != shown[h.Component] {
-					shown[h.Component] = line
-					fmt.Fprintf(p.out, "%s: %s\n", h.Component, line)
+				if shown[h.Component] == h.State {
+					continue
 				}
+				shown[h.Component] = h.State
+				fmt.Fprintln(p.out, strings.TrimSuffix(h.Component+": "+h.State+": "+h.Reason, ": "))
 			}
 		case inPlace(parts, p.now().Sub(began)):
 			shown = make(map[string]string, len(parts))
 			texts := make([]string, len(parts))
 			for i, h := range parts {
-				shown[h.Component] = stateOf(h)
+				shown[h.Component] = h.State
 				texts[i] = h.Component + " " + h.State
 			}
 			fmt.Fprintf(p.out, "working: %s\n", strings.Join(texts, ", "))
@@ -96,11 +98,4 @@ func (p *program) watch(ctx context.Context, k *keeper) {
 // process that lives.
 func inPlace(parts []eventstore.Health, after time.Duration) bool {
 	return after >= lease+lease/2 || !slices.ContainsFunc(parts, func(h eventstore.Health) bool { return h.State != "running" })
-}
-
-func stateOf(h eventstore.Health) string {
-	if h.Reason == "" {
-		return h.State
-	}
-	return h.State + ": " + h.Reason
 }
