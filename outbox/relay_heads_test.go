@@ -60,6 +60,7 @@ func TestRelayHeads(t *testing.T) {
 	w.send(1, "u", 3)
 	w.everybodyTold(b, "t", w.head())
 	w.everybodyTold(b, "u", w.head())
+	w.sent()
 	idle := len(b.all())
 	const committed = "SELECT committed_at FROM daybook.segments WHERE consumer = 'outbox-relay'"
 	at := relayAsk[time.Time](w, committed)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/goleak"
@@ -353,6 +354,35 @@ func TestRelayWithADeafPublisher(t *testing.T) {
 		t.Errorf("%d messages arrived", n)
 	}
 }
+
+// The context of a message ends with the relay, so that a publisher can give up in time.
+func TestRelayWithAnAttentivePublisher(t *testing.T) {
+	t.Parallel()
+	w := newRelayWorld(t)
+	entered := make(chan struct{})
+	w.send(1, "t", 1)
+	stop := w.start(w.relay(waitingBroker{entered}, Config{}))
+	<-entered
+	stop() // checks the time
+	if owner := relayAsk[string](w, "SELECT owner FROM daybook.segments WHERE consumer = 'outbox-relay'"); owner != "" || w.cursor() != 0 {
+		t.Errorf("the lease is %q and the cursor at %d", owner, w.cursor())
+	}
+}
+
+// waitingBroker takes nothing, and gives up when the message's context ends.
+type waitingBroker struct{ entered chan struct{} }
+
+func (b waitingBroker) Publish(_ string, messages ...*message.Message) error {
+	ctx := messages[0].Context()
+	select {
+	case b.entered <- struct{}{}:
+	case <-ctx.Done():
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (waitingBroker) Close() error { return nil }
 
 func TestRelayRunTwice(t *testing.T) {
 	t.Parallel()
