@@ -16,6 +16,9 @@ func (d *dev) runCommand() *cobra.Command {
 		Short: "Import the example ledger and print its balances",
 		Long: `Import the example ledger and print its balances.
 
+Each entry is stored, published by a relay on a Watermill channel, and taken
+from there by the read models; how long that takes is printed too.
+
 The database is the one that DAYBOOK_DATABASE_URL names, else that of a server
 that is kept: it stays when the command ends, and the next command uses it
 again. "dev stop" stops it; its data stays.`,

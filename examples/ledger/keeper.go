@@ -106,7 +106,7 @@ func (k *keeper) run(ctx context.Context) error {
 // begun gives the parts a moment to get to work, so that what is measured from then on is not how they start. It waits no
 // longer for what another process does.
 func (k *keeper) begun(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+	ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 	defer cancel()
 	look := time.NewTicker(2 * time.Millisecond)
 	defer look.Stop()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -115,6 +116,35 @@ func TestServeEndsWhileSomebodyWaits(t *testing.T) {
 	serving.stop(t)
 	if r := <-waits; r.status != http.StatusServiceUnavailable || r.header.Get("Retry-After") == "" {
 		t.Errorf("who waited got %d %s", r.status, r.text)
+	}
+}
+
+// A post that the database holds up does neither.
+func TestServeEndsWhileAPostHangs(t *testing.T) {
+	t.Parallel()
+	s, pool := newShell(t)
+	serving, c := s.serve(t)
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }() // the test's context may have ended
+	if _, err := tx.Exec(t.Context(), "LOCK TABLE daybook.events IN EXCLUSIVE MODE"); err != nil {
+		t.Fatal(err)
+	}
+	hangs := make(chan reply, 1)
+	go func() { hangs <- c.post(t, entryJSON("1", "expenses:food", "assets:cash", "1.00")) }()
+	const waiting = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))"
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for hung := false; !hung; <-look.C {
+		if err := pool.QueryRow(t.Context(), waiting).Scan(&hung); err != nil {
+			t.Fatal(err)
+		}
+	}
+	serving.stop(t)
+	if r := <-hangs; r.status != 0 && (r.status != http.StatusServiceUnavailable || r.body.Key == "") {
+		t.Errorf("who posted got %d %s", r.status, r.text)
 	}
 }
 

@@ -38,7 +38,7 @@ is done by one of them, and the others take over when it dies.`,
 // sourceFlag lets a command choose where its read models learn of what was appended.
 func sourceFlag(command *cobra.Command, from *source) {
 	command.Flags().StringVar((*string)(from), "source", string(fromStream),
-		"follow what is published (`stream`), or what is stored (log)")
+		"the `SOURCE` of the read models: stream (what is published), or log (what is stored; then nothing is published)")
 }
 
 func (p *program) work(ctx context.Context, l *ledger, from source) error {

@@ -52,7 +52,7 @@ type api struct {
 }
 
 // New returns the handler. It is safe for concurrent use. A request that waits for the read models ends with the context of
-// the request, which the server's BaseContext bounds.
+// the request, which the server's BaseContext bounds; what it does in the database has a second more.
 func New(ledger *book.Book, store Store, db projection.Querier, cfg Config) http.Handler {
 	a := &api{book: ledger, store: store, db: db, waiter: projection.NewWaiter(db, projection.WaiterConfig{}), log: cfg.Logger}
 	if a.log == nil {
@@ -134,13 +134,22 @@ func nothingHere(http.ResponseWriter, *http.Request) error {
 	}
 }
 
-// answerTime bounds what a request does in the database, waiting for read models aside.
-const answerTime = 10 * time.Second
+const (
+	// answerTime bounds what a request does in the database, waiting for read models aside.
+	answerTime = 10 * time.Second
+	// grace is what is left of that when the caller has gone or the server is ending.
+	grace = time.Second
+)
 
-// working is the context for what shall be done to its end although the caller has gone or the server is shutting down:
-// whether an entry was stored should not be a matter of chance.
+// working is the context for what shall be done to its end although nobody may wait for it any more: whether an entry was
+// stored should not be a matter of chance.
 func working(r *http.Request) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(r.Context()), answerTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), answerTime)
+	stop := context.AfterFunc(r.Context(), func() { time.AfterFunc(grace, cancel) })
+	return ctx, func() {
+		stop()
+		cancel()
+	}
 }
 
 func writeJSON(w http.ResponseWriter, status int, body any) error {
