@@ -57,7 +57,8 @@ func migrateCommand(s *settings) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&print, "print", false, "print the SQL of a new installation instead of running it")
+	cmd.Flags().BoolVar(&print, "print", false, "print the SQL instead of running it: of a new installation, or from a version on")
+	cmd.Flags().IntVar(&cfg.From, "from", 0, "with --print: the version that the store has (see daybook status); 0 for none")
 	cmd.Flags().IntVar(&cfg.Partitions, "partitions", 0, "partitions of a new store, fixed for ever (default 64)")
 	cmd.Flags().Int64Var(&cfg.RangeSize, "range-size", 0, "positions in one range of the tables of a new store (default 10000000)")
 	return cmd

@@ -88,3 +88,36 @@ func (s *Store) HealthWithin(ctx context.Context, patience time.Duration) events
 func (s *Store) WatchHead(ctx context.Context, every, patience time.Duration) error {
 	return s.watchHead(ctx, every, patience)
 }
+
+// OutboxPage reads a page and the head on a transaction of the caller's.
+func (s *Store) OutboxPage(ctx context.Context, tx pgx.Tx, q eventstore.OutboxQuery) (eventstore.OutboxPage, error) {
+	r := outboxReading{query: q, after: q.After.Ordinal(), end: q.After.Ordinal() + window}
+	var got headReading
+	p := newPipeline()
+	p.add(s.sql.outboxSettings, nil, "0")
+	s.queueHead(p, s.head.highest.Load(), &got)
+	r.queue(p, s)
+	if err := p.unnamed(ctx, tx.Conn()); err != nil {
+		return eventstore.OutboxPage{}, err
+	}
+	r.page.Through = eventstore.PositionAt(r.through)
+	return r.page, nil
+}
+
+// MigrateTo applies the migrations up to version, as an earlier release would.
+func MigrateTo(ctx context.Context, pool *pgxpool.Pool, cfg MigrateConfig, version int) error {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return err
+	}
+	list, err := migrations()
+	if err != nil {
+		return err
+	}
+	for _, m := range list[:version] {
+		if err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return m.apply(ctx, tx, cfg) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}

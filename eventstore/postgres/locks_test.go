@@ -25,7 +25,7 @@ func TestReadingsNearTheHeadLockFewRanges(t *testing.T) {
 	}
 	hookLocks := -1
 	id := newStream("recent")
-	first := openStore(t, pool, postgres.Config{Hooks: []postgres.Hook{
+	first := openStore(t, pool, postgres.Config{Routes: []eventstore.Route{{Topic: "all"}}, Hooks: []postgres.Hook{
 		func(ctx context.Context, tx pgx.Tx, _ []eventstore.RecordedEvent) error {
 			return tx.QueryRow(ctx, `SELECT count(*) FROM pg_locks WHERE locktype = 'relation' AND pid = pg_backend_pid()`).Scan(&hookLocks)
 		},
@@ -58,6 +58,18 @@ func TestReadingsNearTheHeadLockFewRanges(t *testing.T) {
 		"first reading of a process": func(tx pgx.Tx) {
 			if err := store.FirstReading(t.Context(), tx); err != nil {
 				t.Fatal(err)
+			}
+		},
+		"a near page of the outbox": func(tx pgx.Tx) {
+			page, err := store.OutboxPage(t.Context(), tx, eventstore.OutboxQuery{Partition: eventstore.AllPartitions, After: eventstore.PositionAt(end - 20), Limit: 10})
+			if err != nil || len(page.Messages) != 10 {
+				t.Fatalf("%d messages, %v", len(page.Messages), err)
+			}
+		},
+		"a near page of one topic and partition": func(tx pgx.Tx) {
+			page, err := store.OutboxPage(t.Context(), tx, eventstore.OutboxQuery{Topic: "all", Partition: 3, After: eventstore.PositionAt(end - 20), Limit: 10})
+			if err != nil || page.Through.Ordinal() != end {
+				t.Fatalf("%+v, %v", page, err)
 			}
 		},
 		"a recent stream": func(tx pgx.Tx) {

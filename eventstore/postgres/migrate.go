@@ -36,6 +36,9 @@ type MigrateConfig struct {
 	// RangeSize is the number of positions in one range of the events and outbox tables of a new store; on an
 	// installed store it is ignored. Default 10,000,000.
 	RangeSize int64
+	// From is the version that an installed store has: [MigrationScript] then gives what is missing only. [Migrate] looks
+	// for itself. Default 0, a new store.
+	From int
 }
 
 func (c MigrateConfig) withDefaults() (MigrateConfig, error) {
@@ -50,6 +53,8 @@ func (c MigrateConfig) withDefaults() (MigrateConfig, error) {
 		return c, fmt.Errorf("postgres: MigrateConfig.Partitions: %d is not between 1 and 4096", c.Partitions)
 	case c.RangeSize < 100:
 		return c, fmt.Errorf("postgres: MigrateConfig.RangeSize: %d is below 100", c.RangeSize)
+	case c.From < 0 || c.From > latestVersion():
+		return c, fmt.Errorf("postgres: MigrateConfig.From: %d is not between 0 and %d, the version of this release", c.From, latestVersion())
 	}
 	var err error
 	c.Schema, err = schemaName(c.Schema)
@@ -161,8 +166,8 @@ func (m migration) expand(cfg MigrateConfig) string {
 	return expand(strings.ReplaceAll(sql, "{range_size}", strconv.FormatInt(cfg.RangeSize, 10)), cfg.Schema)
 }
 
-// MigrationScript returns all migrations as one SQL script, for those who review and run DDL themselves. It may be run
-// inside one transaction. Afterwards [Migrate] finds nothing to do.
+// MigrationScript returns all migrations beyond [MigrateConfig.From] as one SQL script, for those who review and run DDL
+// themselves. It may be run inside one transaction. Afterwards [Migrate] finds nothing to do.
 func MigrationScript(cfg MigrateConfig) (string, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -174,7 +179,7 @@ func MigrationScript(cfg MigrateConfig) (string, error) {
 	}
 	var b strings.Builder
 	b.WriteString(expand(migrateSchemaSQL, cfg.Schema) + ";\n" + expand(migrateTableSQL, cfg.Schema) + ";\n")
-	for _, m := range list {
+	for _, m := range list[cfg.From:] {
 		fmt.Fprintf(&b, "\n-- %s\n%s\nINSERT INTO %s.migrations (version, name) VALUES (%d, '%s');\n",
 			m.name, m.expand(cfg), quote(cfg.Schema), m.version, m.name)
 	}

@@ -3,11 +3,12 @@ package postgres
 // The statements of an append that is published. A row of the outbox is thin: it names a run of events by their first and
 // last position and version. Rows are written by the statement of the append, from the positions that it drew, and only
 // when it was accepted. The positions of one stream, in an array, rise with the offsets of its events, so that a run is
-// cut at the borders of blocks of 4,096 positions by counting positions below the border (width_bucket).
+// cut at the borders of blocks of 4,096 positions by counting positions below the border (width_bucket). Sets are unnested
+// arrays, which are taken for short: with generate_series, taken for a thousand rows, each append would be planned anew.
 
 // drawnSQL collects the positions of a one-stream append.
 const drawnSQL = `,
-drawn AS MATERIALIZED (SELECT array_agg(i.position ORDER BY i.position) AS p FROM ins i)`
+drawn AS MATERIALIZED (SELECT array_agg(i.position ORDER BY i.position) AS p, array_agg(DISTINCT i.position >> 12) AS blocks FROM ins i)`
 
 // thinOneSQL writes the thin rows of a one-stream append: $15 topic, $16 and $17 offsets of the first and last event of
 // each run, counted from 1.
@@ -17,8 +18,7 @@ ob AS (
   SELECT d.p[x.lo], d.p[x.hi], h.base + x.lo, h.base + x.hi, h.partition, x.topic, coalesce(nullif(h.partition_key, ''), $1), $1, h.at
     FROM h, drawn d, LATERAL (
       SELECT r.topic, greatest(r.lo, width_bucket((b << 12) - 1, d.p) + 1) AS lo, least(r.hi, width_bucket((b << 12) + 4095, d.p)) AS hi
-        FROM unnest($15::text[], $16::int[], $17::int[]) AS r(topic, lo, hi),
-             generate_series(d.p[r.lo] >> 12, d.p[r.hi] >> 12) AS b) x
+        FROM unnest($15::text[], $16::int[], $17::int[]) AS r(topic, lo, hi), unnest(d.blocks) AS b) x
    WHERE x.lo <= x.hi)`
 
 // ownOneSQL writes messages with bytes of their own: $18 topic, then one array for each column, as in insertOneSQL. Each
@@ -50,7 +50,8 @@ const (
 // run in the stream's part.
 const thinManySQL = `
 r AS MATERIALIZED (
-  SELECT stream_id, min(position) AS first, max(position) AS last, min(partition) AS partition, array_agg(position ORDER BY position) AS p
+  SELECT stream_id, min(position) AS first, max(position) AS last, min(partition) AS partition, array_agg(position ORDER BY position) AS p,
+         array_agg(DISTINCT position >> 12) AS blocks
     FROM ins GROUP BY stream_id),
 ob AS (
   INSERT INTO {schema}.outbox (first_position, last_position, from_version, to_version, partition, topic, key, stream_id, recorded_at)
@@ -59,8 +60,7 @@ ob AS (
       SELECT b.stream_id, b.base, b.partition, b.partition_key, r.p, t.topic,
              greatest(t.lo, width_bucket((k << 12) - 1, r.p) + 1) AS lo, least(t.hi, width_bucket((k << 12) + 4095, r.p)) AS hi
         FROM unnest($21::text[], $22::text[], $23::int[], $24::int[]) AS t(stream_id, topic, lo, hi)
-        JOIN b USING (stream_id) JOIN r USING (stream_id),
-             generate_series(r.p[t.lo] >> 12, r.p[t.hi] >> 12) AS k) x
+        JOIN b USING (stream_id) JOIN r USING (stream_id), unnest(r.blocks) AS k) x
    WHERE x.lo <= x.hi)`
 
 // ownManySQL writes messages with bytes of their own: $25 stream, then as in ownOneSQL. Positions follow their order.

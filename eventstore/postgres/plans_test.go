@@ -139,6 +139,13 @@ func TestNoFunctionScansATable(t *testing.T) {
 	mustExec(t, conn, `SET plan_cache_mode = force_generic_plan`)
 	mustExec(t, conn, `INSERT INTO daybook.checkpoints (consumer, version, partition, applied) VALUES ('view', 1, 3, 5)`)
 	mustExec(t, conn, `SELECT daybook.commit_batch('view', 1, 0, 1, 0, 0, 7, '{""}', '{3}', '{5}', '{7}')`)
+	mustExec(t, conn, `SELECT daybook.commit_batch('view', 1, 0, 1, 0, 7, 8, '{"",t,t}', '{4,4,5}', '{0,0,0}', '{9,10,8}')`)
+	mustExec(t, conn, `SELECT daybook.commit_batch('view', 1, 0, 1, 0, 8, 9, '{"",t}', '{4,4}', '{9,10}', '{9,11}')`)
+	mustExec(t, conn, `INSERT INTO daybook.subscribers (topic, group_name, consumer, version) VALUES ('t', 'g', 'view', 1)`)
+	mustExec(t, conn, insertMessageSQL, "t", "k", []byte("x"))
+	mustExec(t, conn, `SELECT daybook.declare_lost('1 hour')`)
+	mustExec(t, conn, `UPDATE daybook.store SET outbox_cleaned = 5`)
+	mustExec(t, conn, `SELECT daybook.drop_cleaned(10)`)
 	mustExec(t, conn, `SELECT daybook.ensure_ranges(3)`)
 	tx, err := conn.Begin(t.Context())
 	if err != nil {
@@ -149,7 +156,7 @@ func TestNoFunctionScansATable(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	all := strings.Join(plans, "\n")
-	for _, part := range []string{"UPDATE daybook.segments", "UPDATE daybook.checkpoints", "daybook.ranges"} {
+	for _, part := range []string{"UPDATE daybook.segments", "UPDATE daybook.checkpoints", "daybook.ranges", "DELETE FROM daybook.outbox_1", "INSERT INTO daybook.checkpoints"} {
 		if !strings.Contains(strings.ReplaceAll(all, `"`, ""), part) {
 			t.Errorf("no plan of %q was seen", part)
 		}

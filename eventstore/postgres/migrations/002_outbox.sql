@@ -57,7 +57,7 @@ CREATE TRIGGER keep_epoch AFTER UPDATE OF epoch ON {schema}.store
 -- with the checkpoints of its partitions.
 CREATE OR REPLACE FUNCTION {schema}.commit_batch(p_consumer text, p_version int, p_segment int, p_epoch bigint, p_parked_rev bigint,
     p_old_floor bigint, p_new_floor bigint, p_topics text[], p_partitions int[], p_old bigint[], p_new bigint[])
-  RETURNS void LANGUAGE plpgsql SET enable_seqscan = off AS $$
+  RETURNS void LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
 DECLARE
   n    int := cardinality(p_topics);
   fits bigint;
@@ -117,7 +117,7 @@ END $$;
 -- The first declares subscribers lost whose oldest message not passed is older than the retention, and names them.
 CREATE FUNCTION {schema}.declare_lost(retention interval, now timestamptz DEFAULT clock_timestamp())
   RETURNS TABLE (topic text, group_name text, consumer text, version int, floor bigint, oldest timestamptz)
-  LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_custom_plan AS $$
+  LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_custom_plan AS $$
 DECLARE
   sub  record;
   rng  record;
@@ -158,7 +158,7 @@ END $$;
 
 -- The second says how far messages may go: what the relay has sent and everybody who follows has passed.
 CREATE FUNCTION {schema}.raise_cleaned() RETURNS bigint
-  LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off AS $$
   WITH passed AS MATERIALIZED (
     SELECT least(coalesce((SELECT min(g.floor) FROM {schema}.segments g WHERE g.consumer = 'outbox-relay' AND g.version = 1), 0),
                  (SELECT min(coalesce(p.floor, 0))
@@ -177,7 +177,7 @@ $$;
 -- position stays, since the end of the log is read from it. TRUNCATE is not seen through snapshots: readers read the
 -- messages first and outbox_cleaned in a later statement.
 CREATE FUNCTION {schema}.drop_cleaned(batch int, OUT removed bigint, OUT emptied int, OUT more boolean)
-  LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_custom_plan
+  LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_custom_plan
   SET lock_timeout = '50ms' AS $$
 DECLARE
   cleaned bigint;
