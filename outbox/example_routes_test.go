@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -15,9 +16,9 @@ func Example_routes() {
 		{Topic: "orders.large", Categories: []string{"order"}, Where: func(_ eventstore.StreamID, e eventstore.EventData) bool {
 			return len(e.Data) > 20
 		}},
-		{Topic: "public", Types: []string{"order.placed"}, Map: func(stream eventstore.StreamID, e eventstore.EventData) (eventstore.EventData, error) {
-			data := fmt.Appendf(nil, `{"order":%q}`, stream.ID) // and not what was paid
-			return eventstore.EventData{Type: "public.order-placed", ContentType: "application/json", Data: data}, nil
+		{Topic: "public", Types: []string{"order.placed"}, Map: func(stream eventstore.StreamID, _ eventstore.EventData) (eventstore.EventData, error) {
+			data, err := json.Marshal(map[string]string{"order": stream.ID}) // and not what was paid
+			return eventstore.EventData{Type: "public.order-placed", ContentType: "application/json", Data: data}, err
 		}},
 	}
 	if err := eventstore.ValidateRoutes(routes); err != nil {
