@@ -17,10 +17,20 @@ type Defect struct {
 func (d Defect) String() string { return fmt.Sprintf("stream %q: %s", d.Stream, d.Detail) }
 
 // Check reads the whole log and compares it with the heads of the streams: versions without gaps, rising with positions,
-// the head at the last version, every event in its partition. It finds what was inserted by hand past the heads, and
-// returns at most limit defects. It takes as long as reading the log; nothing is locked.
+// the head at the last version, every event in its partition; and rows of the outbox with the events that they name. It
+// finds what was inserted by hand past the heads, and returns at most limit defects. It takes as long as reading the log;
+// nothing is locked.
 func (s *Store) Check(ctx context.Context, limit int) ([]Defect, error) {
-	rows, err := s.pool.Query(ctx, s.sql.check, s.partitions, limit)
+	defects, err := s.defects(ctx, s.sql.check, s.partitions, limit)
+	if err != nil || len(defects) >= limit {
+		return defects, err
+	}
+	more, err := s.defects(ctx, s.sql.checkOutbox, limit-len(defects))
+	return append(defects, more...), err
+}
+
+func (s *Store) defects(ctx context.Context, sql string, args ...any) ([]Defect, error) {
+	rows, err := s.pool.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: check: %w", err)
 	}
@@ -30,6 +40,16 @@ func (s *Store) Check(ctx context.Context, limit int) ([]Defect, error) {
 	}
 	return defects, nil
 }
+
+const checkOutboxSQL = `
+SELECT o.stream_id, format('the outbox row of topic %s at %s names versions %s to %s, which do not lie there', o.topic, o.first_position, o.from_version, o.to_version)
+  FROM {schema}.outbox o, LATERAL (
+    SELECT count(*) AS n, min(e.position) AS first, max(e.position) AS last, bool_and(e.partition = o.partition) AS placed FROM {schema}.events e
+     WHERE e.stream_id = o.stream_id AND e.version BETWEEN o.from_version AND o.to_version
+       AND e.position BETWEEN o.first_position AND o.last_position) x
+ WHERE o.stream_id IS NOT NULL
+   AND (x.n <> o.to_version - o.from_version + 1 OR x.first <> o.first_position OR x.last <> o.last_position OR NOT x.placed)
+ ORDER BY o.first_position, o.topic LIMIT $1`
 
 const checkSQL = `
 SELECT d.stream_id, d.detail

@@ -202,7 +202,7 @@ type statements struct {
 	blocker, ensureRanges, rangesTop, notify, consumers, check              string
 	snapshotLoad, snapshotEvents, snapshotSave, snapshotDelete              string
 	outbox, outboxPartition, outboxTopic, outboxPartitionTopic              string
-	outboxSettings                                                          string
+	outboxSettings, checkOutbox                                             string
 	outboxCleaned, epochs, declareLost, raiseCleaned, dropCleaned           string
 }
 
@@ -216,7 +216,7 @@ func newStatements(schema string) statements {
 		readStream: x(readStreamSQL), floorPosition: x(floorPositionSQL), appended: x(appendedSQL), streamHead: x(streamHeadSQL),
 		safeHead: x(safeHeadSQL), page: x(pageSQL), pageFiltered: x(pageFilteredSQL), lastDrawn: x(lastDrawnSQL),
 		blocker: x(blockerSQL), ensureRanges: x(ensureRangesSQL), rangesTop: x(rangesTopSQL), notify: x(notifySQL),
-		consumers: x(consumersSQL), check: x(checkSQL),
+		consumers: x(consumersSQL), check: x(checkSQL), checkOutbox: x(checkOutboxSQL),
 		snapshotLoad: x(snapshotLoadSQL), snapshotEvents: x(snapshotEventsSQL),
 		snapshotSave: x(snapshotSaveSQL), snapshotDelete: x(snapshotDeleteSQL),
 		outbox: x(outboxSQL), outboxPartition: x(outboxPartitionSQL), outboxTopic: x(outboxTopicSQL),

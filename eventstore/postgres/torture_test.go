@@ -39,6 +39,8 @@ type torture struct {
 	stop    chan struct{} // closed when writers should end
 	ledger  tortureLedger
 	counted sync.Map // name -> *atomic.Int64
+	// messages are those written alone and acknowledged.
+	messages sync.Map // id -> true
 
 	mu     sync.Mutex
 	faults []string
@@ -132,7 +134,7 @@ func TestTorture(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	x := &torture{
-		seed: seed, pool: writers, store: openStore(t, writers, postgres.Config{MaxConns: 24}), admin: main, stop: make(chan struct{}),
+		seed: seed, pool: writers, store: openStore(t, writers, postgres.Config{MaxConns: 24, Routes: tortureRoutes()}), admin: main, stop: make(chan struct{}),
 		ledger: tortureLedger{stored: map[uuid.UUID]torturePlace{}, neverStored: map[uuid.UUID]bool{}},
 	}
 	for i := range 6 {
@@ -143,6 +145,8 @@ func TestTorture(t *testing.T) {
 	defer stopReaders()
 	watcher := eventstoretest.NewWatcher()
 	controls := startReaders(t, ctx, watcher, readers)
+	outboxStore := openStore(t, readers, postgres.Config{MaxConns: 6})
+	finishOutbox := startOutboxReaders(t.Context(), outboxStore, seed)
 
 	var writing, breaking sync.WaitGroup
 	stopBreaking := make(chan struct{})
@@ -201,6 +205,7 @@ func TestTorture(t *testing.T) {
 		}
 	}
 	x.verify(t, truth)
+	x.verifyOutbox(t, outboxStore, finishOutbox())
 	eventstoretest.Check(t, openStore(t, main, postgres.Config{}))
 }
 

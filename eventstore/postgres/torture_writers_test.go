@@ -20,7 +20,7 @@ import (
 // tortureDeeds must each have happened at least once, or the run was too short to mean anything.
 var tortureDeeds = []string{
 	"exact", "hot", "several", "checked", "conflict", "transaction", "rolled back", "savepoint released", "savepoint rolled back",
-	"prepared", "raw", "raw into a range", "copy", "killed", "cut off", "range attached", "unrelated",
+	"prepared", "raw", "raw into a range", "copy", "killed", "cut off", "range attached", "unrelated", "message alone",
 }
 
 // write makes appends of random kinds until the run ends.
@@ -44,6 +44,8 @@ func (x *torture) write(r *rand.Rand, number int) {
 			err = x.savepoint(ctx, r)
 		case kind < 83:
 			err = x.prepared(ctx, r)
+		case kind < 89:
+			err = x.message(ctx, r)
 		default:
 			err = raw.write(ctx, r)
 		}
