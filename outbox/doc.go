@@ -39,6 +39,8 @@
 //   - A broker must keep each partition in order for its consumers to need no filling in: give [PartitionKey] to its
 //     marshaler, and with Kafka set Net.MaxOpenRequests = 1 or Producer.Idempotent, so that its own retries do not
 //     overtake each other.
+//   - An event that is published on two topics has one UUID. A broker that removes repeats by it (NATS with TrackMsgId)
+//     must not keep both topics in one stream.
 //   - A message that the broker refuses for its own sake, because it is too large for example, holds back everything
 //     behind it until the broker takes it; Health names it.
 //   - A publisher that never returns keeps Run from ending in order: give it a time-out of its own, or let it watch

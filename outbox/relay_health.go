@@ -48,7 +48,11 @@ func (r *Relay) troubled(err *PublishError) {
 	}
 	r.mu.Unlock()
 	if first {
-		r.log.Warn("relay waits for the broker", "reason", err.Error(), "stack", stackOf(err))
+		log := r.log
+		if stack := stackOf(err); stack != "" {
+			log = log.With("stack", stack)
+		}
+		log.Warn("relay waits for the broker", "reason", err.Error())
 	}
 }
 
