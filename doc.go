@@ -6,6 +6,8 @@
 //
 //	command ──► aggregate ──► event store ──► projection ──► table
 //	            decides       one append      one transaction   can be waited for by token
+//	                              │
+//	                              └────► outbox ──► relay ──► broker, which projections can follow too
 //
 // # Packages
 //
@@ -15,6 +17,7 @@
 //   - [github.com/daybook-go/daybook/aggregate]: state, decisions, commands over one or several aggregates.
 //   - [github.com/daybook-go/daybook/snapshot]: cached states of long streams.
 //   - [github.com/daybook-go/daybook/projection]: read models that follow the log, and waiting for them.
+//   - [github.com/daybook-go/daybook/outbox]: publishing what was stored, to any broker, and following what is published.
 //   - …test packages: aggregatetest, projectiontest, postgrestest and, for engines, eventstoretest and snapshottest.
 //   - cmd/daybook: migrate, grants, status, epoch, check.
 //
@@ -25,6 +28,7 @@
 //   - An append to one or several streams is stored whole or not at all, at the versions that were expected.
 //   - Readers of the log see every event once, in order, whatever other transactions do meanwhile.
 //   - What is stored never changes: the database refuses it.
+//   - What is to be published is written by the append itself, and published in order per key, at least once.
 //   - A projection's rows and its place in the log commit together, so every event takes effect once.
 //   - A command returns a token; a read that is given it sees what the command wrote.
 //
