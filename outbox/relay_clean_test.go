@@ -1,10 +1,14 @@
 package outbox
 
 import (
+	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/daybook-go/daybook/eventstore"
 )
 
 // follow registers a consumer of topic "t" that has passed what lies at or below floor.
@@ -110,4 +114,60 @@ func TestRelayPublishesWithoutCleaning(t *testing.T) {
 	if n := checkChains(t, b.all()); n != 5 {
 		t.Errorf("%d messages arrived", n)
 	}
+}
+
+// A relay that stood still while another took over and the outbox was cleaned finds only what is left: linked to the last
+// message that it knows, that would be a chain without what was cleaned away.
+func TestRelayBehindTheCleaning(t *testing.T) {
+	t.Parallel()
+	w := newRelayWorld(t)
+	first, second := &tape{}, &tape{}
+	gate := &gatedRows{Rows: w.store.Outbox(), reached: make(chan struct{}, 1), open: make(chan struct{})}
+	frozen, err := NewRelay(w.pool, gate, first, Config{Lease: 5 * time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.start(frozen)
+	w.send(10, "t", 1)
+	w.sent()
+	gate.closed.Store(true)
+	w.send(5, "t", 1)
+	<-gate.reached
+	w.exec("UPDATE daybook.segments SET expires_at = '-infinity' WHERE consumer = 'outbox-relay'")
+	w.start(w.relay(second, Config{}))
+	w.sent()
+	if report, err := w.store.Outbox().Clean(t.Context(), time.Hour); err != nil || report.Rows == 0 {
+		t.Fatalf("the cleaning removed %d rows: %v", report.Rows, err)
+	}
+	w.send(3, "t", 1)
+	w.sent()
+	close(gate.open)
+	relayEventually(t, "the frozen relay notices", func() bool { return frozen.Health(t.Context()).State != "running" })
+	if n := len(first.messages()); n != 10 {
+		t.Errorf("the frozen relay published %d messages, want the 10 from before", n)
+	}
+	if n := len(second.messages()); n != 8 {
+		t.Errorf("the other published %d messages, want 8", n)
+	}
+}
+
+// gatedRows holds a page back once it is closed.
+type gatedRows struct {
+	Rows
+	closed        atomic.Bool
+	reached, open chan struct{}
+}
+
+func (g *gatedRows) ReadPage(ctx context.Context, q eventstore.OutboxQuery) (eventstore.OutboxPage, error) {
+	if g.closed.Load() {
+		select {
+		case g.reached <- struct{}{}:
+		default:
+		}
+		select {
+		case <-g.open:
+		case <-ctx.Done():
+		}
+	}
+	return g.Rows.ReadPage(ctx, q)
 }

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/daybook-go/daybook/eventstore"
@@ -12,7 +13,8 @@ type pageRead struct {
 	err  error
 }
 
-// next returns the next page. At the end of the outbox it waits, and returns an empty page when something is due.
+// next returns the next page. A relay that stood still may read behind what has been cleaned meanwhile: what is left
+// there would make a chain of it that nobody sent, so it must not be published. At the end of the outbox it waits, and returns an empty page when something is due.
 func (l *publishing) next(ctx context.Context) (eventstore.OutboxPage, error) {
 	if l.ahead == nil && l.atEnd {
 		if due, err := l.wait(ctx); err != nil || due {
@@ -29,6 +31,10 @@ func (l *publishing) next(ctx context.Context) (eventstore.OutboxPage, error) {
 		l.ahead = nil
 	} else {
 		r = l.readPage(l.read)
+	}
+	if r.err == nil && r.page.Cleaned.After(l.read) {
+		r.err = fmt.Errorf("the outbox is cleaned up to %s, which only follows a cursor: another relay has gone on from here, "+
+			"or the rows of %q were removed from the store by hand: give its segment the floor that the cleaning has", r.page.Cleaned, relayName)
 	}
 	if r.err != nil {
 		return eventstore.OutboxPage{}, r.err
