@@ -22,7 +22,7 @@ func TestKillAtEveryPoint(t *testing.T) {
 	path := ownSample(t).journal
 	for point, nths := range map[string][]int{
 		atMigration: {2, 1}, atInstall: {3, 1}, atLease: {2, 1, 3}, atWritten: {24, 1, 48}, atStored: {24, 1, 48},
-		atPublished: {10, 1, 30}, atCursorSent: {10, 1, 30}, atCursorMoved: {10, 1, 30},
+		atPublished: {3, 1, 8}, atCursorSent: {3, 1, 8}, atCursorMoved: {3, 1, 8},
 		atBatchSent: {5, 1, 20}, atBatchAnswered: {5, 1, 20}, atBatchCommitted: {5, 1, 20}, atReport: {1, 3},
 	} {
 		for _, nth := range nths[:testscale.N(len(nths))] {

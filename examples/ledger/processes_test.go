@@ -158,20 +158,29 @@ func TestServeNeedsAnAddress(t *testing.T) {
 	}
 }
 
-// named are the points between the steps of the pipeline.
+// named are the points between the steps of the pipeline. The more often a point is to be passed before, the longer the
+// journal must be: a process that is slow does more in one step.
 var named = map[string][]int{
-	atPublished: {5, 1, 25}, atCursorSent: {5, 1, 25}, atCursorMoved: {5, 1, 25},
-	atBatchSent: {5, 1, 15}, atBatchAnswered: {5, 1, 15}, atBatchCommitted: {5, 1, 15},
+	atPublished: {3, 1, 25}, atCursorSent: {3, 1, 25}, atCursorMoved: {3, 1, 25},
+	atBatchSent: {5, 1, 25}, atBatchAnswered: {5, 1, 25}, atBatchCommitted: {5, 1, 25},
+}
+
+func journalFor(t *testing.T, nth int) string {
+	t.Helper()
+	if nth > 5 {
+		return longJournal(t)
+	}
+	return ownSample(t).journal
 }
 
 // The process that publishes and keeps the read models is killed while another one imports; that one takes over.
 func TestKillTheWorker(t *testing.T) {
 	t.Parallel()
-	path := ownSample(t).journal
 	for point, nths := range named {
 		for _, nth := range nths[:testscale.N(len(nths))] {
 			t.Run(fmt.Sprintf("%s %d", point, nth), func(t *testing.T) {
 				t.Parallel()
+				path := journalFor(t, nth)
 				s, pool := newShell(t)
 				victim := shell{url: s.url, env: []string{armedAt(point, nth)}}.work(t)
 				s.must(t, "import", path)
@@ -187,11 +196,11 @@ func TestKillTheWorker(t *testing.T) {
 // The server is killed at the same points; the worker outlives it.
 func TestKillTheServerAtEveryPoint(t *testing.T) {
 	t.Parallel()
-	path := ownSample(t).journal
 	for point, nths := range named {
 		for _, nth := range nths[:testscale.N(len(nths))] {
 			t.Run(fmt.Sprintf("%s %d", point, nth), func(t *testing.T) {
 				t.Parallel()
+				path := journalFor(t, nth)
 				server, s, pool := ownServer(t)
 				ask := filepath.Join(t.TempDir(), "kill the server")
 				armed := shell{url: s.url, env: []string{armedAt(point, nth), crashServer + "=" + ask}}
