@@ -13,10 +13,11 @@ import (
 // cleanBatch is how many rows one step of the cleaning deletes.
 const cleanBatch = 10_000
 
-// clean works beside the publishing until ctx ends. What it cannot do now it does the next time.
+// clean works beside the publishing until ctx ends, from the beginning on: a relay that never runs for long cleans too.
+// What it cannot do now it does the next time.
 func (r *Relay) clean(ctx context.Context, db *pgxpool.Pool) {
 	failing := false
-	for rest(ctx, r.cfg.CleanEvery/2+rand.N(r.cfg.CleanEvery/2+1)) {
+	for ok := true; ok; ok = rest(ctx, r.cfg.CleanEvery/2+rand.N(r.cfg.CleanEvery/2+1)) {
 		err := r.cleanOnce(ctx, db)
 		switch {
 		case ctx.Err() != nil:

@@ -29,7 +29,8 @@ const (
 type Start int
 
 const (
-	// AtBeginning: with the first message of the topic.
+	// AtBeginning: with the first message of the topic. When the outbox has been cleaned before, and there is no CatchUp,
+	// a new consumer has lost that: it stops with a [*LostError].
 	AtBeginning Start = iota
 	// AtHead: with what is published from now on. What came before is never applied.
 	AtHead

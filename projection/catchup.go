@@ -68,6 +68,9 @@ func (s upTo) ReadPage(ctx context.Context, after eventstore.Position, f eventst
 	return page, err
 }
 
+// Carries says what the source does: a projection that is caught up with from a topic has followed that topic.
+func (s upTo) Carries() string { return consumer.CarriedBy(s.Source) }
+
 func (s upTo) Wait(ctx context.Context, after eventstore.Position) error {
 	if after.Before(s.end) {
 		return s.Source.Wait(ctx, after)

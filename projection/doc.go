@@ -19,7 +19,8 @@
 //
 // # Guarantees
 //
-//   - Order: events are applied in the order of the log, never two at once per projection, in however many processes.
+//   - Order: events are applied in the order of the log, or, when a topic is followed, in that order for each partition
+//     key; never two at once per projection, in however many processes.
 //   - Atomicity: the rows of a batch and the projection's place in the log commit together.
 //   - Once: no event takes effect twice, after whatever crash; a process that stood still while another took over
 //     cannot commit what it had in hand.

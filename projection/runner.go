@@ -14,8 +14,8 @@ import (
 	"github.com/daybook-go/daybook/internal/consumer"
 )
 
-// Source is a log that projections follow. The logs of the engines, such as *postgres.Log, satisfy it. It is an
-// interface with the methods
+// Source is what projections follow. The logs of the engines, such as *postgres.Log, satisfy it, and so does
+// *outbox.Subscription, whose messages a runner receives instead of reading them. It is an interface with the methods
 //
 //	// at most limit events after a position that f selects, and how far the page is complete
 //	ReadPage(ctx context.Context, after eventstore.Position, f eventstore.Filter, limit int) (eventstore.Page, error)
@@ -70,7 +70,7 @@ func NewRunner(pool *pgxpool.Pool, source Source, cfg Config, projections ...Def
 		faults = append(faults, errors.New("projection: new runner: pool is nil: pass the pool of the read models' database"))
 	}
 	if source == nil {
-		faults = append(faults, errors.New("projection: new runner: source is nil: pass the store's Log"))
+		faults = append(faults, errors.New("projection: new runner: source is nil: pass the store's Log, or an outbox.Subscription"))
 	}
 	if len(projections) == 0 {
 		faults = append(faults, errors.New("projection: new runner: there are no projections: pass at least one"))

@@ -84,12 +84,16 @@ func check(p listed) []string {
 			fault("must not import ", path)
 		}
 	}
-	for _, path := range append(p.Imports, append(p.TestImports, p.XTestImports...)...) {
-		for _, o := range ownedBy {
-			if within(path, o.prefix) && !slices.ContainsFunc(o.pkgs, func(pkg string) bool { return within(name, pkg) }) {
-				fault("must not import ", path, ": only ", strings.Join(o.pkgs, " and "), " may")
+	for _, o := range ownedBy {
+		owned := func(paths []string, by ...string) {
+			for _, path := range paths {
+				if within(path, o.prefix) && !slices.ContainsFunc(by, func(pkg string) bool { return within(name, pkg) }) {
+					fault("must not import ", path, ": only ", strings.Join(by, " and "), " may")
+				}
 			}
 		}
+		owned(p.Imports, o.pkgs...)
+		owned(append(p.TestImports, p.XTestImports...), append(o.tests, o.pkgs...)...)
 	}
 	for _, path := range p.Deps {
 		if path == "testing" && !forTests(name) {
@@ -121,7 +125,8 @@ func TestCheckFindsFaults(t *testing.T) {
 		"must not import " + module + "aggregate": {ImportPath: module + "saga", Imports: []string{module + "aggregate"}},
 		"must never reach github.com/jackc":       {ImportPath: module + "snapshot", Deps: []string{"github.com/jackc/pgx/v5"}},
 		"reaches testing":                         {ImportPath: module + "projection", Deps: []string{"testing"}},
-		"only outbox and examples and bench may":  {ImportPath: module + "projection", XTestImports: []string{"github.com/ThreeDotsLabs/watermill/message"}},
+		"only outbox and examples and bench may":  {ImportPath: module + "projection", Imports: []string{"github.com/ThreeDotsLabs/watermill/message"}},
+		"only projection and outbox":              {ImportPath: module + "aggregate", XTestImports: []string{"github.com/ThreeDotsLabs/watermill/message"}},
 		"postgrestest may":                        {ImportPath: module + "cmd/dev", Imports: []string{testcontainers + "/wait"}},
 	} {
 		if got := strings.Join(check(p), "\n"); !strings.Contains(got, text) {

@@ -24,11 +24,24 @@ type Source interface {
 // that it is one can read it like a log.
 type Stream interface {
 	Source
-	// Carries names what the stream consists of: empty when it is all that the log has, so that a consumer may change
-	// between the two.
-	Carries() string
+	Carrier
 	// Follow begins to receive for one consumer. db is the consumers' own pool.
 	Follow(ctx context.Context, db *pgxpool.Pool, f Follower) (Feed, error)
+}
+
+// Carrier is a source that is not always the whole log.
+type Carrier interface {
+	// Carries names what the source consists of: empty when it is all that the log has, so that a consumer may change
+	// between the two.
+	Carries() string
+}
+
+// CarriedBy names what a source consists of; see [Carrier].
+func CarriedBy(s Source) string {
+	if c, ok := s.(Carrier); ok {
+		return c.Carries()
+	}
+	return ""
 }
 
 // Follower is a consumer that begins to follow a [Stream].

@@ -96,10 +96,7 @@ func (w *Worker) ahead(ctx context.Context, db *pgxpool.Pool, floor int64, parti
 // follow records what the consumer follows from now on. A change is refused once something is applied, unless both are
 // the whole log: what the one has left out, or called otherwise, the other would not make good.
 func (w *Worker) follow(ctx context.Context, db *pgxpool.Pool, l *lease) error {
-	carries := ""
-	if stream, ok := w.source.(Stream); ok {
-		carries = stream.Carries()
-	}
+	carries := CarriedBy(w.source)
 	switch {
 	case carries == l.carries:
 		return nil

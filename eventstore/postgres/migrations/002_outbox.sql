@@ -5,7 +5,7 @@
 -- of them: they begin in the cursor's block.
 ALTER TABLE {schema}.outbox ADD CONSTRAINT outbox_block CHECK (first_position >> 12 = last_position >> 12);
 
--- What a consumer reads: '' the log, or a topic that carries all of it; else 'topic:<name>'.
+-- What a consumer reads: '' the log, or a topic that carries all of it; else 'topic <name>'.
 ALTER TABLE {schema}.consumers ADD COLUMN source text COLLATE "C" NOT NULL DEFAULT '';
 
 -- Messages at or below it may be gone. It rises in a transaction of its own before they go.
