@@ -36,6 +36,7 @@ func TestRelaySurvivesPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := openRelayWorld(t, pool)
+	w.keep()
 	b := &tape{}
 	at, crash := make(chan string), atomic.Pointer[string]{}
 	cfg := Config{BatchSize: 20, probe: func(place string) {

@@ -21,6 +21,7 @@ func TestRelayKilledAtEveryPlace(t *testing.T) {
 		t.Run(place, func(t *testing.T) {
 			t.Parallel()
 			w := newRelayWorld(t)
+			w.keep()
 			var tapes relayTapes
 			for round := range rounds {
 				for p := range 5 {
@@ -62,6 +63,7 @@ func TestRelaysKilledAtRandom(t *testing.T) {
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 1))
 	w := newRelayWorld(t)
+	w.keep()
 	var tapes relayTapes
 	var standby *relayProcess
 	for range testscale.N(60) {
@@ -91,6 +93,7 @@ func TestRelayFrozen(t *testing.T) {
 	t.Parallel()
 	const lease = time.Second
 	w := newRelayWorld(t)
+	w.keep()
 	b, late := &tape{}, &tape{}
 	w.send(30, "t", 1)
 	w.append("routed", "s", 20)
@@ -127,6 +130,7 @@ func TestRelayFrozen(t *testing.T) {
 func TestRelayOvertakenIsFenced(t *testing.T) {
 	t.Parallel()
 	w := newRelayWorld(t)
+	w.keep()
 	b, late := &tape{}, &tape{}
 	w.send(30, "t", 1)
 	frozen := w.spawnRelay(t, late, atBroker+":15:stop", "5m 100") // nothing runs out or is renewed while the test lasts

@@ -44,6 +44,7 @@ func TestRelayRepeatsBeforeSuccessors(t *testing.T) {
 func TestRelayPublishesEverything(t *testing.T) {
 	t.Parallel()
 	w := newRelayWorld(t)
+	w.keep()
 	for i := range 40 {
 		w.append("routed", fmt.Sprint("s", i%7), 1+i%5)
 		w.append("foreign", "f", 2)
@@ -64,6 +65,7 @@ func TestRelayPublishesEverything(t *testing.T) {
 func TestRelayThroughGoChannel(t *testing.T) {
 	t.Parallel()
 	w := newRelayWorld(t)
+	w.keep()
 	channel := gochannel.NewGoChannel(gochannel.Config{BlockPublishUntilSubscriberAck: true}, nil)
 	defer func() {
 		if err := channel.Close(); err != nil {
@@ -277,6 +279,7 @@ func TestRelayTailsSurviveTakeover(t *testing.T) {
 // Run ends within two seconds under load, and leaves no goroutine. Not parallel: it counts.
 func TestRelayShutdownUnderLoad(t *testing.T) {
 	w := newRelayWorld(t)
+	w.keep()
 	w.send(1, "t", 0)
 	before := goleak.IgnoreCurrent()
 	ctx, end := context.WithCancel(t.Context())
