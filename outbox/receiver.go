@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -20,6 +19,9 @@ const (
 	heldBack = time.Second
 	// subscribeAgain is the longest pause between two attempts to subscribe.
 	subscribeAgain = 5 * time.Second
+	// unsubscribePatience is how long the end of a subscription is waited for. A subscriber that ignores the end of its
+	// context keeps its goroutine, and not its consumers.
+	unsubscribePatience = 500 * time.Millisecond
 	// complainEvery is the shortest time between two lines about messages that are refused.
 	complainEvery = time.Minute
 )
@@ -35,7 +37,7 @@ type receiver struct {
 	sub    *Subscription
 	buffer *buffer[item]
 	stop   context.CancelFunc
-	done   sync.WaitGroup
+	done   chan struct{}
 
 	overflowing bool
 	complained  time.Time
@@ -48,9 +50,12 @@ func (s *Subscription) attach() *reader[item] {
 	defer s.mu.Unlock()
 	if s.followers++; s.followers == 1 {
 		ctx, stop := context.WithCancel(context.Background())
-		r := &receiver{sub: s, buffer: newBuffer[item](s.cfg.Buffer), stop: stop}
+		r := &receiver{sub: s, buffer: newBuffer[item](s.cfg.Buffer), stop: stop, done: make(chan struct{})}
 		s.receiver = r
-		r.done.Go(func() { r.run(ctx) })
+		go func() {
+			defer close(r.done)
+			r.run(ctx)
+		}()
 	}
 	return s.receiver.buffer.reader()
 }
@@ -71,7 +76,12 @@ func (s *Subscription) detach(reader *reader[item]) {
 	}
 	r.stop()
 	r.buffer.close()
-	r.done.Wait()
+	patience := time.NewTimer(unsubscribePatience)
+	defer patience.Stop()
+	select {
+	case <-r.done:
+	case <-patience.C:
+	}
 	s.mu.Lock()
 	idle := s.followers == 0
 	s.mu.Unlock()
@@ -83,7 +93,7 @@ func (s *Subscription) detach(reader *reader[item]) {
 func (r *receiver) run(ctx context.Context) {
 	for again := 50 * time.Millisecond; ctx.Err() == nil; again = min(2*again, subscribeAgain) {
 		messages, err := r.sub.subscriber.Subscribe(ctx, r.sub.cfg.Topic)
-		if err == nil {
+		if err == nil && ctx.Err() == nil {
 			r.sub.become(true, "following", "")
 			if r.receive(ctx, messages) > 0 {
 				again = 50 * time.Millisecond

@@ -25,7 +25,7 @@ type lease struct {
 	store      uuid.UUID // the store's epoch
 }
 
-// takePatience bounds the wait for a lease's statement, so that a worker that is asked to end meanwhile does so in time.
+// takePatience bounds the wait for a statement about a lease, so that a worker that is asked to end meanwhile does so in time.
 const takePatience = time.Second
 
 // errNotInstalled: the consumer's rows are not there (any more).
@@ -156,9 +156,9 @@ func (w *Worker) release(ctx context.Context, db *pgxpool.Pool, l *lease) {
 }
 
 // writeStop records why the consumer stands still, unless another owner has taken over meanwhile, and releases the
-// lease in the same statement.
+// lease in the same statement. It is not broken off when ctx ends: the lease would stay taken by nobody.
 func (w *Worker) writeStop(ctx context.Context, db *pgxpool.Pool, l *lease, reason string) error {
-	ctx, cancel := context.WithTimeout(ctx, w.cfg.Lease)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(w.cfg.Lease, takePatience))
 	defer cancel()
 	tag, err := db.Exec(ctx, w.sql.stop, w.spec.Name, w.spec.Version, segment, l.epoch, reason)
 	if err == nil && tag.RowsAffected() == 0 {

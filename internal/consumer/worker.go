@@ -143,8 +143,8 @@ type stopError struct{ err error }
 func (e *stopError) Error() string { return e.err.Error() }
 func (e *stopError) Unwrap() error { return e.err }
 
-// stop records the reason. While the database is away it tries on: the lease, not renewed any more, lets another
-// process in, which comes to its own verdict.
+// stop records the reason, also when the worker is asked to end meanwhile. While the database is away it tries on: the
+// lease, not renewed any more, lets another process in, which comes to its own verdict.
 func (w *Worker) stop(ctx context.Context, db *pgxpool.Pool, l *lease, reason string) {
 	w.become(Stopped, reason)
 	var retry backoff
