@@ -61,6 +61,8 @@ func (s shell) command(ctx context.Context, args ...string) (cmd *exec.Cmd, out,
 	out, notes = new(bytes.Buffer), new(bytes.Buffer)
 	cmd = exec.CommandContext(ctx, os.Args[0], args...)
 	cmd.Env = append(os.Environ(), asProgram+"=1", pgserver.RunVariable+"="+s.url)
+	// With the race detector a program sleeps for a second before it ends, unless it is told not to.
+	cmd.Env = append(cmd.Env, "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
 	cmd.Env = append(cmd.Env, s.env...)
 	cmd.Stdout, cmd.Stderr = out, notes
 	// A program that hangs says where.

@@ -22,7 +22,7 @@ const (
 	answerTime   = 50 * time.Second
 	idleTime     = time.Minute
 	headerBytes  = 32 << 10
-	shutdownTime = 1500 * time.Millisecond
+	shutdownTime = 1200 * time.Millisecond
 )
 
 func (p *program) serveCommand() *cobra.Command {

@@ -52,7 +52,7 @@ type api struct {
 }
 
 // New returns the handler. It is safe for concurrent use. A request that waits for the read models ends with the context of
-// the request, which the server's BaseContext bounds; what it does in the database has a second more.
+// the request, which the server's BaseContext bounds; what it does in the database has a moment more.
 func New(ledger *book.Book, store Store, db projection.Querier, cfg Config) http.Handler {
 	a := &api{book: ledger, store: store, db: db, waiter: projection.NewWaiter(db, projection.WaiterConfig{}), log: cfg.Logger}
 	if a.log == nil {
@@ -138,7 +138,7 @@ const (
 	// answerTime bounds what a request does in the database, waiting for read models aside.
 	answerTime = 10 * time.Second
 	// grace is what is left of that when the caller has gone or the server is ending.
-	grace = time.Second
+	grace = 700 * time.Millisecond
 )
 
 // working is the context for what shall be done to its end although nobody may wait for it any more: whether an entry was
