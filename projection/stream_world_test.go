@@ -242,6 +242,11 @@ func (f *traffic) applied(p Projection, v View[string, count]) {
 	f.t.Helper()
 	f.wait(f.token, p, v)
 	f.check(p)
+	f.checkRows(v)
+}
+
+func (f *traffic) checkRows(v View[string, count]) {
+	f.t.Helper()
 	if diff := gocmp.Diff(f.rows, rowsOf(f.world, v)); diff != "" {
 		f.t.Errorf("rows of %s: %s", v.Name, diff)
 	}

@@ -1,0 +1,174 @@
+package projection
+
+import (
+	"fmt"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/daybook-go/daybook/eventstore/postgres"
+	"github.com/daybook-go/daybook/internal/pgserver"
+	"github.com/daybook-go/daybook/outbox"
+)
+
+// A process that follows the stream, killed between its handlers and the commit, and behind the commit: each event counts
+// once. Another process than the projection's waits for it.
+func TestStreamKilledAtEveryPlace(t *testing.T) {
+	t.Parallel()
+	for _, place := range []string{"applied", "committed"} {
+		for _, what := range []string{crashStrict.Name, crashCounts.Name} {
+			t.Run(place+" "+what, func(t *testing.T) {
+				t.Parallel()
+				w := newStreamWorld(t, crashStrict, crashCounts)
+				b := &pipes{}
+				w.run(w.relay(b, outbox.Config{}))
+				f := w.traffic()
+				for visit := 1; visit <= 3; visit++ {
+					p := w.spawnFollower(t, b, what, fmt.Sprintf("%s:%d:kill", place, visit), "300ms 5")
+					eventually(t, "it dies", func() bool {
+						f.append(3)
+						select {
+						case <-p.ended:
+							return true
+						case <-time.After(10 * time.Millisecond):
+							return false
+						}
+					})
+				}
+				w.spawnFollower(t, b, what, "", "300ms 50")
+				w.finish(f, what)
+			})
+		}
+	}
+}
+
+// finish waits for one of the two projections of a child, and checks it.
+func (w *streamWorld) finish(f *traffic, what string) {
+	w.t.Helper()
+	if what == crashStrict.Name {
+		w.wait(f.token, crashStrict)
+		f.check(crashStrict)
+		return
+	}
+	w.wait(f.token, crashCounts)
+	f.checkRows(crashCounts)
+}
+
+// A process that is frozen in the middle of a batch for twice its lease: another takes over, and nothing of the batch
+// takes effect when the first wakes.
+func TestStreamFrozenOwner(t *testing.T) {
+	t.Parallel()
+	const lease = time.Second
+	for _, what := range []string{crashStrict.Name, crashCounts.Name} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			w := newStreamWorld(t, crashStrict, crashCounts)
+			b := &pipes{}
+			w.run(w.relay(everywhere{b, w.channel}, outbox.Config{}))
+			f := w.traffic()
+			frozen := w.spawnFollower(t, b, what, "applied:2:stop", lease.String()+" 5")
+			at := make(chan struct{})
+			go func() {
+				defer close(at)
+				frozen.says("at applied")
+			}()
+			eventually(t, "it stands still", func() bool {
+				f.append(3)
+				select {
+				case <-at:
+					return true
+				case <-time.After(10 * time.Millisecond):
+					return false
+				}
+			})
+			asleep := time.Now()
+			var def Definition = crashCounts
+			if what == crashStrict.Name {
+				def = crashStrict
+			}
+			w.run(w.reader(w.subscription(w.channel, outbox.SubscriptionConfig{Group: what}), Config{Lease: lease}, def))
+			f.append(10)
+			w.finish(f, what)
+			<-time.After(time.Until(asleep.Add(2 * lease)))
+			frozen.signal(syscall.SIGCONT)
+			frozen.says("awake")
+			if got := frozen.begins(batchLine); got == batchLine+"<nil>" {
+				t.Error("the frozen process committed its batch")
+			}
+			f.append(20)
+			w.finish(f, what)
+		})
+	}
+}
+
+// Two processes share one group of the broker, so that each message goes to one of them only. Both projections become
+// complete: what went to the other is found in the outbox.
+func TestStreamSharedGroup(t *testing.T) {
+	t.Parallel()
+	w := newStreamWorld(t, crashStrict, crashCounts)
+	b := &pipes{shared: true}
+	w.run(w.relay(b, outbox.Config{}))
+	w.spawnFollower(t, b, crashStrict.Name, "", "10s 50").says("running")
+	w.spawnFollower(t, b, crashCounts.Name, "", "10s 50").says("running")
+	f := w.traffic()
+	for range 5 {
+		f.append(20)
+		f.applied(crashStrict, crashCounts)
+	}
+}
+
+// PostgreSQL killed and started again under relay and consumers.
+func TestStreamSurvivesPostgres(t *testing.T) {
+	t.Parallel()
+	server, err := pgserver.Start(t.Context(), pgserver.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	pool, err := pgxpool.New(t.Context(), server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	if err := postgres.Migrate(t.Context(), pool, postgres.MigrateConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	p, v := strict("survivor"), counts("survivor_view")
+	w := openStreamWorld(t, pool, p, v)
+	w.run(w.relay(w.channel, outbox.Config{BatchSize: 20}))
+	s := w.subscription(w.channel, outbox.SubscriptionConfig{Silence: 300 * time.Millisecond})
+	at, crash := make(chan string), atomic.Pointer[string]{}
+	w.follow(s, Config{BatchSize: 10, probe: func(place string) {
+		if want := crash.Load(); want != nil && *want == place && crash.CompareAndSwap(want, nil) {
+			at <- place
+			<-at // the server is gone
+		}
+	}}, p, v)
+	f := w.traffic()
+	f.append(10)
+	f.applied(p, v)
+	for _, place := range []string{"applied", "committed", "applied"} {
+		crash.Store(&place)
+		f.append(60)
+		<-at
+		if err := server.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		at <- ""
+		if err := server.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the database is back", func() bool { return pool.Ping(t.Context()) == nil })
+		pool.Reset()
+		f.applied(p, v)
+	}
+	f.append(30)
+	f.applied(p, v)
+}
