@@ -16,6 +16,10 @@ import (
 // locks streams in one order, so only transactions of others can cause one.
 const busyRetries = 5
 
+// roomRetries is how often an append is run again after it has added ranges itself. More than once only when others fill
+// them first, which takes ranges that are far too small and a process that hardly runs.
+const roomRetries = 50
+
 // Append stores the events of all writes in one transaction of its own, in one round trip (three when there are hooks);
 // see [eventstore.Appender]. Deadlocks with other transactions are run again a few times before they reach the caller
 // as [eventstore.ErrBusy].
@@ -33,12 +37,13 @@ func (s *Store) append(ctx context.Context, writes []eventstore.Write) (eventsto
 	if err != nil || len(p.writes) == 0 {
 		return eventstore.AppendResult{}, err
 	}
-	for attempt := 1; ; attempt++ {
+	for attempt, rooms := 1, 1; ; attempt++ {
 		err = s.appendOwn(ctx, p)
 		if s.renewed(err) && attempt <= busyRetries {
 			continue
 		}
-		if errors.Is(err, ErrNoRange) && attempt <= busyRetries {
+		if errors.Is(err, ErrNoRange) && rooms <= roomRetries {
+			rooms, attempt = rooms+1, attempt-1
 			if roomErr := s.makeRoom(ctx, p.events+len(p.pub.to)); roomErr != nil {
 				return eventstore.AppendResult{}, errors.Join(err, roomErr)
 			}

@@ -20,7 +20,7 @@ ins AS (
          ($10::text[])[least(u.ord, cardinality($10::text[]))], ($11::text[])[least(u.ord, cardinality($11::text[]))],
          ($12::text[])[least(u.ord, cardinality($12::text[]))], ($13::bytea[])[least(u.ord, cardinality($13::bytea[]))], u.data
     FROM h, unnest($4::uuid[], $5::text[], $14::bytea[]) WITH ORDINALITY AS u(id, type, data, ord)
-  RETURNING position, partition, recorded_at)`
+  RETURNING position, version, partition, recorded_at)`
 
 // answerOneSQL ends the one-stream statements.
 const answerOneSQL = `

@@ -6,6 +6,16 @@ package postgres
 // cut at the borders of blocks of 4,096 positions by counting positions below the border (width_bucket). Sets are unnested
 // arrays, which are taken for short: with generate_series, taken for a thousand rows, each append would be planned anew.
 
+// wholeOneSQL writes the thin rows of a one-stream append of which one topic, $15, gets all events: the usual case, and the
+// cheapest.
+const wholeOneSQL = `,
+ob AS (
+  INSERT INTO {schema}.outbox (first_position, last_position, from_version, to_version, partition, topic, key, stream_id, recorded_at)
+  SELECT min(i.position), max(i.position), min(i.version), max(i.version), min(i.partition), $15::text,
+         coalesce(nullif((SELECT h.partition_key FROM h), ''), $1), $1, min(i.recorded_at)
+    FROM ins i
+   GROUP BY i.position >> 12)`
+
 // drawnSQL collects the positions of a one-stream append.
 const drawnSQL = `,
 drawn AS MATERIALIZED (SELECT array_agg(i.position ORDER BY i.position) AS p, array_agg(DISTINCT i.position >> 12) AS blocks FROM ins i)`
@@ -40,6 +50,9 @@ own AS (
             FROM h, unnest($18::text[], $19::uuid[], $20::text[], $29::bytea[]) WITH ORDINALITY AS u(topic, id, type, data, ord)) z)`
 
 const (
+	appendExistingWholeSQL = headExistingA + `$16` + headExistingB + insertOneSQL + wholeOneSQL + answerOneSQL
+	appendNewWholeSQL      = headNewA + `$16` + headNewB + `$17` + headNewC + insertOneSQL + wholeOneSQL + answerOneSQL
+
 	appendExistingThinSQL = headExistingA + `$18` + headExistingB + insertOneSQL + thinOneSQL + answerOneSQL
 	appendExistingOwnSQL  = headExistingA + `$30` + headExistingB + insertOneSQL + thinOneSQL + ownOneSQL + answerOneSQL
 	appendNewThinSQL      = headNewA + `$18` + headNewB + `$19` + headNewC + insertOneSQL + thinOneSQL + answerOneSQL

@@ -199,12 +199,12 @@ func (p *plan) queueOne(b *pgx.Batch, expected eventstore.Version) {
 	}
 	if expected == 0 {
 		// Only another creation of the same stream can make this one wait.
-		sql, args := p.pub.one(p.sql.appendNew, p.sql.appendNewThin, p.sql.appendNewOwn, args)
+		sql, args := p.pub.one(p.events, &p.sql.appendNew, args)
 		b.Queue(sql, append(args, o.partition, o.partitionKey)...).QueryRow(scan)
 		return
 	}
 	b.Queue(p.sql.lockOne, stream)
-	sql, args := p.pub.one(p.sql.appendExisting, p.sql.appendExistingThin, p.sql.appendExistingOwn, args)
+	sql, args := p.pub.one(p.events, &p.sql.appendExisting, args)
 	b.Queue(sql, append(args, int64(expected))...).QueryRow(scan)
 }
 

@@ -71,19 +71,31 @@ func (p *published) check() error {
 	return nil
 }
 
-// one returns the statement for an append to one stream, and args with the parameters that it has more.
-func (p *published) one(plain, thin, own string, args []any) (string, []any) {
-	if p.empty() {
-		return plain, args
+// whole reports whether all that is published of a one-stream append is its n events, as they are, on one topic.
+func (p *published) whole(n int) bool {
+	return len(p.to) == 0 && len(p.runs.topics) == 1 && p.runs.first[0] == 1 && p.runs.last[0] == int32(n)
+}
+
+// one returns the statement for an append of n events to one stream, and args with the parameters that it has more.
+func (p *published) one(n int, s *oneStream, args []any) (string, []any) {
+	switch {
+	case p.empty():
+		return s.plain, args
+	case p.whole(n):
+		return s.whole, append(args, p.runs.topics[0])
 	}
 	args = append(args, p.runs.topics, p.runs.first, p.runs.last)
 	if len(p.to) == 0 {
-		return thin, args
+		return s.thin, args
 	}
 	c := &p.own
-	return own, append(args, p.to, c.ids, c.types, uniform(c.contentTypes), uniform(c.schemaVersions), uniform(c.flags), uniform(c.tenants),
+	return s.own, append(args, p.to, c.ids, c.types, uniform(c.contentTypes), uniform(c.schemaVersions), uniform(c.flags), uniform(c.tenants),
 		uniform(c.correlations), uniform(c.causations), uniform(c.actors), uniformBytes(c.headers), c.data)
 }
+
+// oneStream are the statements of an append to one stream, by what is published of it: nothing, all events on one
+// topic, runs of them, or messages with bytes of their own too.
+type oneStream struct{ plain, whole, thin, own string }
 
 // many is [published.one] for an append to several streams.
 func (p *published) many(plain, thin, own string, args []any) (string, []any) {

@@ -194,25 +194,26 @@ func (s *Store) Partitions() int { return s.partitions }
 
 // statements are the store's statements with the schema written in.
 type statements struct {
-	appendExisting, appendNew, lockOne, lockAll, appendMany, guard, unguard string
-	appendExistingThin, appendNewThin, appendManyThin                       string
-	appendExistingOwn, appendNewOwn, appendManyOwn                          string
-	readStream, floorPosition, appended, streamHead                         string
-	safeHead, page, pageFiltered, lastDrawn                                 string
-	blocker, ensureRanges, rangesTop, notify, consumers, check              string
-	snapshotLoad, snapshotEvents, snapshotSave, snapshotDelete              string
-	outbox, outboxPartition, outboxTopic, outboxPartitionTopic              string
-	outboxSettings, checkOutbox                                             string
-	outboxCleaned, epochs, declareLost, raiseCleaned, dropCleaned           string
+	appendExisting, appendNew                                     oneStream
+	lockOne, lockAll, appendMany, appendManyThin, appendManyOwn   string
+	guard, unguard                                                string
+	readStream, floorPosition, appended, streamHead               string
+	safeHead, page, pageFiltered, lastDrawn                       string
+	blocker, ensureRanges, rangesTop, notify, consumers, check    string
+	snapshotLoad, snapshotEvents, snapshotSave, snapshotDelete    string
+	outbox, outboxPartition, outboxTopic, outboxPartitionTopic    string
+	outboxSettings, checkOutbox                                   string
+	outboxCleaned, epochs, declareLost, raiseCleaned, dropCleaned string
 }
 
 func newStatements(schema string) statements {
 	x := func(sql string) string { return expand(sql, schema) }
 	return statements{
-		appendExisting: x(appendExistingSQL), appendNew: x(appendNewSQL), lockOne: x(lockOneSQL), lockAll: x(lockAllSQL),
+		appendExisting: oneStream{x(appendExistingSQL), x(appendExistingWholeSQL), x(appendExistingThinSQL), x(appendExistingOwnSQL)},
+		appendNew:      oneStream{x(appendNewSQL), x(appendNewWholeSQL), x(appendNewThinSQL), x(appendNewOwnSQL)},
+		lockOne:        x(lockOneSQL), lockAll: x(lockAllSQL),
 		appendMany: x(appendManySQL), guard: x(guardSQL), unguard: x(unguardSQL),
-		appendExistingThin: x(appendExistingThinSQL), appendNewThin: x(appendNewThinSQL), appendManyThin: x(appendManyThinSQL),
-		appendExistingOwn: x(appendExistingOwnSQL), appendNewOwn: x(appendNewOwnSQL), appendManyOwn: x(appendManyOwnSQL),
+		appendManyThin: x(appendManyThinSQL), appendManyOwn: x(appendManyOwnSQL),
 		readStream: x(readStreamSQL), floorPosition: x(floorPositionSQL), appended: x(appendedSQL), streamHead: x(streamHeadSQL),
 		safeHead: x(safeHeadSQL), page: x(pageSQL), pageFiltered: x(pageFilteredSQL), lastDrawn: x(lastDrawnSQL),
 		blocker: x(blockerSQL), ensureRanges: x(ensureRangesSQL), rangesTop: x(rangesTopSQL), notify: x(notifySQL),
