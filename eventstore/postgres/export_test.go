@@ -18,7 +18,14 @@ func Statements(schema string) map[string]string {
 	v := reflect.ValueOf(sql)
 	all := make(map[string]string, v.NumField())
 	for i := range v.NumField() {
-		all[v.Type().Field(i).Name] = v.Field(i).String()
+		name, field := v.Type().Field(i).Name, v.Field(i)
+		if field.Kind() != reflect.Struct {
+			all[name] = field.String()
+			continue
+		}
+		for k := range field.NumField() {
+			all[name+"."+field.Type().Field(k).Name] = field.Field(k).String()
+		}
 	}
 	return all
 }
