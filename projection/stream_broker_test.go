@@ -74,6 +74,7 @@ func TestStreamBrokerAway(t *testing.T) {
 			t.Parallel()
 			p, v := strict("away"), counts("away_view")
 			w := newStreamWorld(t, p, v)
+			w.expect("tests", p, v)
 			m := &moody{streamWorld: w, away: c.fromTheStart, silent: c.silent}
 			r := w.relay(m, outbox.Config{})
 			w.run(r)

@@ -23,6 +23,8 @@ func TestStreamKilledAtEveryPlace(t *testing.T) {
 			t.Run(place+" "+what, func(t *testing.T) {
 				t.Parallel()
 				w := newStreamWorld(t, crashStrict, crashCounts)
+				w.expect(crashStrict.Name, crashStrict)
+				w.expect(crashCounts.Name, crashCounts)
 				b := &pipes{}
 				w.run(w.relay(b, outbox.Config{}))
 				f := w.traffic()
@@ -66,6 +68,8 @@ func TestStreamFrozenOwner(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			w := newStreamWorld(t, crashStrict, crashCounts)
+			w.expect(crashStrict.Name, crashStrict)
+			w.expect(crashCounts.Name, crashCounts)
 			b := &pipes{}
 			w.run(w.relay(everywhere{b, w.channel}, outbox.Config{}))
 			f := w.traffic()
@@ -109,6 +113,8 @@ func TestStreamFrozenOwner(t *testing.T) {
 func TestStreamSharedGroup(t *testing.T) {
 	t.Parallel()
 	w := newStreamWorld(t, crashStrict, crashCounts)
+	w.expect(crashStrict.Name, crashStrict)
+	w.expect(crashCounts.Name, crashCounts)
 	b := &pipes{shared: true}
 	w.run(w.relay(b, outbox.Config{}))
 	w.spawnFollower(t, b, crashStrict.Name, "", "10s 50").says("running")

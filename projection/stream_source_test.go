@@ -43,6 +43,7 @@ func TestStreamRefusesAnotherSource(t *testing.T) {
 	t.Parallel()
 	ofLog, ofAll, ofSome := strict("of_log"), strict("of_all"), strict("of_some")
 	w := newStreamWorld(t, ofLog, ofAll, ofSome)
+	w.expect("tests", ofAll)
 	w.run(w.relay(w.channel, outbox.Config{}))
 	sources := map[string]Source{
 		"the log":            w.store.Log(),

@@ -60,6 +60,14 @@ func openRoutedWorld(t testing.TB, pool *pgxpool.Pool, routes []eventstore.Route
 	return w
 }
 
+// expect makes the outbox wait for consumers that begin to follow later.
+func (w *streamWorld) expect(group string, consumers ...Definition) {
+	w.t.Helper()
+	for _, c := range consumers {
+		w.exec("INSERT INTO daybook.subscribers (topic, group_name, consumer, version) VALUES ($1, $2, $3, 1)", topicAll, group, c.ConsumerRef().Name)
+	}
+}
+
 // run runs a runner or a relay until stop is called, or the test ends. It must end within two seconds.
 func (w *streamWorld) run(what interface{ Run(context.Context) error }) (stop func()) {
 	w.t.Helper()
