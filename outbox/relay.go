@@ -138,7 +138,7 @@ func (r *Relay) publishOutbox(ctx context.Context, t *consumer.Tenure) error {
 	}
 	defer r.recovered() // whoever publishes next has troubles of its own
 	defer l.end()
-	background.Go(func() { r.clean(ctx, t.DB()) })
+	background.Go(func() { r.clean(ctx) })
 	for {
 		if err := l.step(ctx); err != nil {
 			return err

@@ -87,6 +87,7 @@ func TestRelayNamesTheLost(t *testing.T) {
 	var lines relayLines
 	w.start(w.relay(&tape{}, Config{CleanEvery: 10 * time.Millisecond, Retention: 300 * time.Millisecond, Logger: lines.logger()}))
 	relayEventually(t, "all is gone", func() bool { return w.stored() == 1 })
+	relayEventually(t, "the log says whom that cost", func() bool { return strings.Contains(lines.String(), "is lost") })
 	text := lines.String()
 	for _, want := range []string{"level=WARN", "topic=t", `group="of search"`, "consumer=search", "version=7", fmt.Sprint("floor=", 10)} {
 		if !strings.Contains(text, want) {

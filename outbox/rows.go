@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -22,6 +23,9 @@ type Rows interface {
 	Wait(ctx context.Context, after eventstore.Position) error
 	// SafeHead is the position at or below which nothing can still appear.
 	SafeHead(ctx context.Context) (eventstore.Position, error)
+	// Clean removes what the relay has sent and everybody who follows has passed; subscribers that are behind by more than
+	// retention are declared lost first. It may be called from several processes at once.
+	Clean(ctx context.Context, retention time.Duration) (eventstore.CleanReport, error)
 	// Epoch is the history that the store was opened with.
 	Epoch() uuid.UUID
 	// Epochs asks the database which history it has now, and which it had before.

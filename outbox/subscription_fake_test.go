@@ -121,6 +121,10 @@ func (r *fakeRows) SafeHead(context.Context) (eventstore.Position, error) {
 	return eventstore.PositionAt(r.head), nil
 }
 
+func (r *fakeRows) Clean(context.Context, time.Duration) (eventstore.CleanReport, error) {
+	return eventstore.CleanReport{}, nil
+}
+
 func (r *fakeRows) Epoch() uuid.UUID { return r.epoch }
 func (r *fakeRows) Epochs(context.Context) (uuid.UUID, []uuid.UUID, error) {
 	return r.epoch, r.earlier, nil

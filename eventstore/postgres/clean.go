@@ -13,43 +13,14 @@ import (
 // cleanBatch is how many rows one step of the cleaning deletes.
 const cleanBatch = 10_000
 
-// CleanReport says what a cleaning of the outbox did.
-type CleanReport struct {
-	// Lost are the subscribers declared lost by this cleaning.
-	Lost []LostSubscriber
-	// Cleaned is how far messages are gone, or may go at any time.
-	Cleaned eventstore.Position
-	// Rows is the number of rows deleted one by one, Ranges the number of ranges emptied at once, whose rows are not
-	// counted.
-	Rows   int64
-	Ranges int
-}
-
-// LostSubscriber is a subscriber that stayed behind for longer than the retention. It holds nothing back any more: what
-// it missed may be gone from the outbox. A projection then catches up from the log; anything else is re-based by its
-// owner.
-type LostSubscriber struct {
-	Topic, Group, Consumer string
-	Version                int
-	// Floor is how far it had come, Oldest when the first message that it had not passed was recorded.
-	Floor  eventstore.Position
-	Oldest time.Time
-}
-
-// String is one line for people.
-func (l LostSubscriber) String() string {
-	return fmt.Sprintf("%s v%d of group %q is lost to topic %q: it stands at position %s, and its next message is of %s",
-		l.Consumer, l.Version, l.Group, l.Topic, l.Floor, l.Oldest.UTC().Format(time.RFC3339))
-}
-
 // Clean takes out of the outbox what the relay has sent and every following subscriber has passed. Subscribers that are
-// behind by more than retention are declared lost first, and named in the report and the log.
+// behind by more than retention are declared lost first, and named in the report.
 //
 // Its steps are transactions of their own, committed by Clean, so an interrupted one is gone on with by the next. Several
 // processes may call it at once; appends and readers are not blocked. The report is valid, as far as it came, beside an
 // error.
-func (o *Outbox) Clean(ctx context.Context, retention time.Duration) (CleanReport, error) {
-	var report CleanReport
+func (o *Outbox) Clean(ctx context.Context, retention time.Duration) (eventstore.CleanReport, error) {
+	var report eventstore.CleanReport
 	s := o.log.store
 	if retention <= 0 {
 		return report, &eventstore.InvalidError{
@@ -65,8 +36,8 @@ func (o *Outbox) Clean(ctx context.Context, retention time.Duration) (CleanRepor
 	if err != nil {
 		return report, fmt.Errorf("postgres: clean the outbox: %w", err)
 	}
-	report.Lost, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (LostSubscriber, error) {
-		var l LostSubscriber
+	report.Lost, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (eventstore.LostSubscriber, error) {
+		var l eventstore.LostSubscriber
 		var floor int64
 		err := row.Scan(&l.Topic, &l.Group, &l.Consumer, &l.Version, &floor, &l.Oldest)
 		l.Floor, l.Oldest = eventstore.PositionAt(floor), l.Oldest.UTC()
@@ -74,9 +45,6 @@ func (o *Outbox) Clean(ctx context.Context, retention time.Duration) (CleanRepor
 	})
 	if err != nil {
 		return report, fmt.Errorf("postgres: clean the outbox: %w", err)
-	}
-	for _, l := range report.Lost {
-		s.cfg.Logger.Warn("daybook: a subscriber is lost", "reason", l.String())
 	}
 	var cleaned int64
 	if err := s.pool.QueryRow(ctx, s.sql.raiseCleaned).Scan(&cleaned); err != nil {

@@ -34,7 +34,7 @@ func pass(t testing.TB, pool *pgxpool.Pool, consumer string, floor int64) {
 	mustExec(t, pool, `UPDATE daybook.segments SET floor = $2 WHERE consumer = $1`, consumer, floor)
 }
 
-func mustClean(t testing.TB, store *postgres.Store) postgres.CleanReport {
+func mustClean(t testing.TB, store *postgres.Store) eventstore.CleanReport {
 	t.Helper()
 	report, err := store.Outbox().Clean(context.Background(), time.Hour)
 	if err != nil {
@@ -61,7 +61,7 @@ func TestCleanTakesWhatAllHavePassed(t *testing.T) {
 		return value[int](t, pool, `SELECT count(*) FROM copied WHERE last_position > $1`, beyond)
 	}
 	mustExec(t, pool, `CREATE TABLE copied AS SELECT last_position FROM daybook.outbox`)
-	check := func(what string, cleaned int64) postgres.CleanReport {
+	check := func(what string, cleaned int64) eventstore.CleanReport {
 		t.Helper()
 		report := mustClean(t, store)
 		all, low := kept(t, pool, cleaned)
@@ -233,7 +233,7 @@ func TestCleanWaitsForNobody(t *testing.T) {
 			slowest = max(slowest, time.Since(start))
 		}
 	})
-	var report postgres.CleanReport
+	var report eventstore.CleanReport
 	within(t, patience, "a cleaning", func() { report = mustClean(t, store) })
 	close(stop)
 	writers.Wait()
