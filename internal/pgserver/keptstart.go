@@ -29,7 +29,7 @@ func (k *kept) start(ctx context.Context, bin Binaries, state keptState) (keptSt
 			return state, nil
 		}
 		text, _ := os.ReadFile(k.log()) // an unreadable log is an empty one
-		early := &earlyExitError{how: err.Error(), log: tail(text)}
+		early := &earlyExitError{how: err.Error(), log: string(text)}
 		if !early.leftovers() || time.Now().After(deadline) || !pause(ctx, 50*time.Millisecond) {
 			return state, early
 		}

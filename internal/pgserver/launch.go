@@ -99,7 +99,7 @@ func (s *Server) launch(ctx context.Context) error {
 			s.pid = 0
 			s.watcher.watch(0)
 			text, _ := os.ReadFile(s.log()) // an unreadable log is an empty one
-			return &earlyExitError{how: how, log: tail(text)}
+			return &earlyExitError{how: how, log: string(text)}
 		}
 		_, err := pingOnce(ctx, s.URL())
 		if err == nil {
@@ -137,11 +137,12 @@ func (s *Server) end(send func(int) error) error {
 	return nil
 }
 
-// earlyExitError is a postgres that ended before it served.
+// earlyExitError is a postgres that ended before it served. What it is judged by may stand anywhere in the log: processes of
+// a server that was killed write there too, until they are gone.
 type earlyExitError struct{ how, log string }
 
 func (e *earlyExitError) Error() string {
-	return fmt.Sprintf("postgres ended while starting (%s): %s", e.how, e.log)
+	return fmt.Sprintf("postgres ended while starting (%s): %s", e.how, tail([]byte(e.log)))
 }
 
 func (e *earlyExitError) portTaken() bool {
