@@ -233,18 +233,6 @@ func (f *traffic) append(n int) {
 	}
 }
 
-// beside appends n events while f works.
-func (f *traffic) beside(n int, work func()) {
-	f.t.Helper()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f.append(n)
-	}()
-	work()
-	<-done
-}
-
 // applied waits for all of it, and checks it.
 func (f *traffic) applied(p Projection, v View[string, count]) {
 	f.t.Helper()
