@@ -2,6 +2,7 @@ package projection
 
 import (
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -74,20 +75,7 @@ func TestStreamFrozenOwner(t *testing.T) {
 			w.run(w.relay(everywhere{b, w.channel}, outbox.Config{}))
 			f := w.traffic()
 			frozen := w.spawnFollower(t, b, what, "applied:2:stop", lease.String()+" 5")
-			at := make(chan struct{})
-			go func() {
-				defer close(at)
-				frozen.says("at applied")
-			}()
-			eventually(t, "it stands still", func() bool {
-				f.append(3)
-				select {
-				case <-at:
-					return true
-				case <-time.After(10 * time.Millisecond):
-					return false
-				}
-			})
+			f.until(frozen, "at applied")
 			asleep := time.Now()
 			var def Definition = crashCounts
 			if what == crashStrict.Name {
@@ -106,6 +94,51 @@ func TestStreamFrozenOwner(t *testing.T) {
 			w.finish(f, what)
 		})
 	}
+}
+
+// until appends until a process says something.
+func (f *traffic) until(p *process, line string) {
+	f.t.Helper()
+	said := make(chan struct{})
+	go func() {
+		defer close(said)
+		p.says(line)
+	}()
+	eventually(f.t, "it says "+line, func() bool {
+		f.append(3)
+		select {
+		case <-said:
+			return true
+		case <-time.After(10 * time.Millisecond):
+			return false
+		}
+	})
+}
+
+// A process that wakes so soon that the server has not ended its transaction, and that does not know yet that another
+// has taken over: the fence alone refuses its batch.
+func TestStreamOvertakenOwnerIsFenced(t *testing.T) {
+	t.Parallel()
+	w := newStreamWorld(t, crashCounts)
+	w.expect(crashCounts.Name, crashCounts)
+	b := &pipes{}
+	w.run(w.relay(everywhere{b, w.channel}, outbox.Config{}))
+	f := w.traffic()
+	frozen := w.spawnFollower(t, b, crashCounts.Name, "applied:2:stop", "5m 5") // nothing runs out or is renewed while the test lasts
+	f.until(frozen, "at applied")
+	if n := w.exec("UPDATE daybook.segments SET expires_at = '-infinity' WHERE consumer = $1", crashCounts.Name); n != 1 {
+		t.Fatalf("%d leases ran out, want 1", n)
+	}
+	w.follow(w.subscription(w.channel, outbox.SubscriptionConfig{Group: crashCounts.Name}), Config{}, crashCounts)
+	f.append(10)
+	w.finish(f, crashCounts.Name)
+	frozen.signal(syscall.SIGCONT)
+	frozen.says("awake")
+	if got := frozen.begins(batchLine); !strings.Contains(got, "another owner has taken over") || !strings.Contains(got, "DB002") {
+		t.Errorf("%s: want it refused by the fence", got)
+	}
+	f.append(20)
+	w.finish(f, crashCounts.Name)
 }
 
 // Two processes share one group of the broker, so that each message goes to one of them only. Both projections become
