@@ -26,6 +26,7 @@ const (
 // Log is the log as consumers read it. Make one for each consumer: it remembers how long the consumer has been idle.
 type Log struct {
 	store *Store
+	noted noted
 
 	mu    sync.Mutex
 	after eventstore.Position // where the consumer waited last
@@ -42,13 +43,18 @@ func (l *Log) ReadPage(ctx context.Context, after eventstore.Position, f eventst
 	if err := f.Validate(); err != nil {
 		return eventstore.Page{}, err
 	}
-	return l.store.readPage(ctx, after.Ordinal(), f, limit)
+	count := l.store.wake.now()
+	page, err := l.store.readPage(ctx, after.Ordinal(), f, limit)
+	if err == nil {
+		l.noted.note(page.Through.Ordinal(), count)
+	}
+	return page, err
 }
 
 // Wait returns nil when there may be something after a position that it has not returned for before, or when it is time
 // to look (after 50 ms, backing off to 1 s while nothing comes); and the error of ctx when that ends first.
 func (l *Log) Wait(ctx context.Context, after eventstore.Position) error {
-	woken := l.store.wake.wait()
+	woken := l.store.wake.after(l.noted.count(after.Ordinal(), l.store.wake.now()))
 	if l.store.head.safe.Load() > after.Ordinal() {
 		return ctx.Err()
 	}

@@ -26,6 +26,15 @@ func (o *Outbox) ReadPage(ctx context.Context, q eventstore.OutboxQuery) (events
 	if err := q.Validate(); err != nil {
 		return eventstore.OutboxPage{}, err
 	}
+	count := o.log.store.wake.now()
+	page, err := o.readPage(ctx, q)
+	if err == nil {
+		o.log.noted.note(page.Through.Ordinal(), count)
+	}
+	return page, err
+}
+
+func (o *Outbox) readPage(ctx context.Context, q eventstore.OutboxQuery) (eventstore.OutboxPage, error) {
 	s, r := o.log.store, outboxReading{query: q, after: q.After.Ordinal(), upTo: q.UpTo.Ordinal()}
 	r.end = r.after + window
 	if r.upTo > 0 {

@@ -16,14 +16,26 @@ const notifyEvery = 5 * time.Millisecond
 
 // signal wakes everybody who waits, once for each broadcast. The zero value is ready.
 type signal struct {
-	mu sync.Mutex
-	ch chan struct{}
+	mu    sync.Mutex
+	count uint64 // of broadcasts
+	ch    chan struct{}
 }
 
-// wait returns a channel that is closed by the next broadcast.
-func (s *signal) wait() <-chan struct{} {
+// now returns the number of broadcasts so far: what a reader notes before it reads, so that none can fall between its
+// reading and its waiting.
+func (s *signal) now() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.count
+}
+
+// after returns a channel that is closed by the next broadcast beyond count: at once if there was one already.
+func (s *signal) after(count uint64) <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.count > count {
+		return closed
+	}
 	if s.ch == nil {
 		s.ch = make(chan struct{})
 	}
@@ -33,10 +45,46 @@ func (s *signal) wait() <-chan struct{} {
 func (s *signal) broadcast() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.count++
 	if s.ch != nil {
 		close(s.ch)
 		s.ch = nil
 	}
+}
+
+var closed = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+// maxNoted bounds what a reader remembers: far more than consumers share one.
+const maxNoted = 128
+
+// noted are the ends that reads have come to, with the broadcasts that there had been when each began. The zero value is
+// ready.
+type noted struct {
+	mu   sync.Mutex
+	ends map[int64]uint64
+}
+
+func (n *noted) note(through int64, count uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.ends == nil || len(n.ends) >= maxNoted {
+		n.ends = make(map[int64]uint64, maxNoted)
+	}
+	n.ends[through] = count
+}
+
+// count is what was noted for an end; what is not known counts as seen.
+func (n *noted) count(through int64, now uint64) uint64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if count, ok := n.ends[through]; ok {
+		return count
+	}
+	return now
 }
 
 // Wake tells readers, in this process at once and in others by a notification, that something was committed. Append
