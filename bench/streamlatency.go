@@ -15,7 +15,7 @@ import (
 	"github.com/daybook-go/daybook/projection"
 )
 
-const pacedCallers = 4
+const pacedCallers = 8
 
 // streamLatencyFigures measures from the answer of an append to the moment at which its row can be read, through relay
 // and Go channel, while appends come at half the rate that the whole pipeline reaches.
@@ -42,7 +42,7 @@ func streamLatencyFigures(ctx context.Context, e *env) ([]figure, error) {
 	if err := errors.Join(err, stop()); err != nil {
 		return nil, err
 	}
-	return []figure{newFigure("streamlatency", "commit → applied by relay and channel, half load", "×", "the round trip of SELECT 1", 60, false, ratios)}, nil
+	return []figure{newFigure("streamlatency", "commit → applied by relay and channel, half load", "×", "the round trip of SELECT 1 under the same load", 60, false, ratios)}, nil
 }
 
 // pipeline runs relay and read model until stop is called.
@@ -75,27 +75,70 @@ func pipeline(ctx context.Context, e *env, store *postgres.Store) (stop func() e
 }
 
 func pacedRatio(ctx context.Context, e *env, store *postgres.Store, round int) (float64, error) {
-	const timed = 2 * time.Second
-	full, err := paced(ctx, e, store, fmt.Sprintf("%d-full", round), 0, timed)
+	full, err := sustained(ctx, e, store, fmt.Sprintf("%d-full", round))
 	if err != nil {
 		return 0, err
 	}
-	every := time.Duration(float64(pacedCallers) * 2 / (float64(len(full)) / timed.Seconds()) * float64(time.Second))
+	every := time.Duration(pacedCallers * 2 / full * float64(time.Second))
+	asking, enough := context.WithCancel(ctx)
+	defer enough()
 	var trips []time.Duration
-	for range 200 {
-		trip, err := roundTrip(ctx, e.pool)
-		if err != nil {
-			return 0, err
+	asked := make(chan error, 1)
+	go func() {
+		for asking.Err() == nil {
+			trip, err := roundTrip(ctx, e.pool)
+			if err != nil {
+				asked <- err
+				return
+			}
+			trips = append(trips, trip)
+			time.Sleep(5 * time.Millisecond)
 		}
-		trips = append(trips, trip)
-	}
-	half, err := paced(ctx, e, store, fmt.Sprintf("%d-half", round), every, timed)
-	if err != nil {
+		asked <- nil
+	}()
+	half, err := paced(ctx, e, store, fmt.Sprintf("%d-half", round), every, slot)
+	enough()
+	if err := errors.Join(err, <-asked); err != nil {
 		return 0, err
 	}
-	fmt.Printf("  SELECT 1 %s; full load %.0f appends/s, applied after %s; half load %.0f/s, applied after %s\n", middle(trips),
-		float64(len(full))/timed.Seconds(), middle(full), float64(len(half))/timed.Seconds(), middle(half))
+	fmt.Printf("  SELECT 1 %s; full load %.0f appends/s; half load %.0f/s, applied after %s\n", middle(trips), full,
+		float64(len(half))/slot.Seconds(), middle(half))
 	return float64(middle(half)) / float64(middle(trips)), nil
+}
+
+// sustained is the rate of appends, with as many callers, at which everything is applied as well.
+func sustained(ctx context.Context, e *env, store *postgres.Store, name string) (float64, error) {
+	var mu sync.Mutex
+	var all eventstore.Token
+	n := 0
+	var wg sync.WaitGroup
+	errs := make(chan error, pacedCallers)
+	start := time.Now()
+	for caller := range pacedCallers {
+		wg.Go(func() {
+			for i := 0; time.Since(start) < slot; i++ {
+				token, err := appendCounted(ctx, store, fmt.Sprintf("%s-%d-%d", name, caller, i))
+				if err == nil {
+					mu.Lock()
+					all, err = all.Merge(token)
+					n++
+					mu.Unlock()
+				}
+				if err != nil {
+					errs <- err
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	select {
+	case err := <-errs:
+		return 0, err
+	default:
+	}
+	err := projection.NewWaiter(e.pool, projection.WaiterConfig{}).WaitFor(ctx, all, totals)
+	return float64(n) / time.Since(start).Seconds(), err
 }
 
 // paced appends three events per caller and waits until they are applied, one append every so often.
@@ -133,19 +176,24 @@ func paced(ctx context.Context, e *env, store *postgres.Store, name string, ever
 }
 
 func appendAndWait(ctx context.Context, store *postgres.Store, waiter *projection.Waiter, id string) (time.Duration, error) {
-	events := make([]eventstore.EventData, eventsPerAppend)
-	for i := range events {
-		data, err := counter.Catalog().Encode(counted{Cents: 1})
-		if err != nil {
-			return 0, err
-		}
-		events[i] = data
-	}
-	result, err := store.Append(ctx, eventstore.To(eventstore.NewStreamID("counter", id), eventstore.NoStream, events...))
+	token, err := appendCounted(ctx, store, id)
 	if err != nil {
 		return 0, err
 	}
 	start := time.Now()
-	err = waiter.WaitFor(ctx, result.Token, totals)
+	err = waiter.WaitFor(ctx, token, totals)
 	return time.Since(start), err
+}
+
+func appendCounted(ctx context.Context, store *postgres.Store, id string) (eventstore.Token, error) {
+	events := make([]eventstore.EventData, eventsPerAppend)
+	for i := range events {
+		data, err := counter.Catalog().Encode(counted{Cents: 1})
+		if err != nil {
+			return eventstore.Token{}, err
+		}
+		events[i] = data
+	}
+	result, err := store.Append(ctx, eventstore.To(eventstore.NewStreamID("counter", id), eventstore.NoStream, events...))
+	return result.Token, err
 }

@@ -140,10 +140,11 @@ func (r *Relay) publishOutbox(ctx context.Context, t *consumer.Tenure) error {
 	defer l.end()
 	background.Go(func() { r.clean(ctx) })
 	for {
-		if err := l.step(ctx); err != nil {
-			return err
+		err := l.step(ctx)
+		if ctx.Err() != nil { // what is published and not saved need not be repeated by the next
+			return errors.Join(ctx.Err(), l.commit())
 		}
-		if err := ctx.Err(); err != nil {
+		if err != nil {
 			return err
 		}
 	}

@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	// quiet is the shortest time between two moves of the cursor over what others wrote.
+	// quiet is the shortest time between two moves of the cursor while the relay keeps up: a crash repeats what was
+	// published within it.
 	quiet = 10 * time.Millisecond
 	// lookEvery is how often the relay looks for topics that somebody has begun to follow.
 	lookEvery = time.Second
@@ -37,6 +38,7 @@ type publishing struct {
 	read    eventstore.Position // and read
 	atEnd   bool                // the last page was not full
 	moved   time.Time           // of the cursor
+	unsaved bool                // messages were published since
 	headed  eventstore.Position // heads say so for all partitions
 	heads   time.Time           // when that was
 	fresh   bool                // a topic became known since
@@ -137,7 +139,11 @@ func (l *publishing) step(ctx context.Context) error {
 	if len(page.Messages) > 0 {
 		l.cfg.probe(probePublished)
 	}
-	return l.commit(len(page.Messages) > 0)
+	l.unsaved = l.unsaved || len(page.Messages) > 0
+	if l.atEnd && time.Since(l.moved) < quiet {
+		return nil
+	}
+	return l.commit()
 }
 
 // headsOpen reports whether some partition may have been told less than a position.
@@ -172,10 +178,9 @@ func (l *publishing) publish(ctx context.Context, through eventstore.Position) e
 	}
 }
 
-// commit moves the cursor, together with the last messages of chains, behind what is published: at once when there were
-// messages, else not too often.
-func (l *publishing) commit(messages bool) error {
-	if !l.tenure.Floor().Before(l.through) || (!messages && time.Since(l.moved) < quiet) {
+// commit moves the cursor, together with the last messages of chains, behind what is published.
+func (l *publishing) commit() error {
+	if !l.tenure.Floor().Before(l.through) {
 		return nil
 	}
 	t := l.chains.movedTails()
@@ -189,7 +194,8 @@ func (l *publishing) commit(messages bool) error {
 	}
 	l.chains.committed()
 	l.moved = time.Now()
-	if messages {
+	if l.unsaved {
+		l.unsaved = false
 		l.cfg.probe(probeCommitted)
 	}
 	return nil
