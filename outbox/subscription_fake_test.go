@@ -43,13 +43,6 @@ func (r *fakeRows) add(messages ...eventstore.OutboxMessage) {
 	r.grown = make(chan struct{})
 }
 
-// foreign moves the head as an append that is not on the topic does.
-func (r *fakeRows) foreign(to int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.head = max(r.head, to)
-}
-
 func (r *fakeRows) end() eventstore.Position {
 	head, _ := r.SafeHead(context.Background())
 	return head
