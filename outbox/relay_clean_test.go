@@ -54,6 +54,7 @@ func TestRelayKeepsWhatIsNotSent(t *testing.T) {
 	t.Parallel()
 	w := newRelayWorld(t)
 	w.send(100, "t", 1)
+	w.follow("fast", w.head()) // who has read it elsewhere
 	seen, release := 0, make(chan struct{})
 	b := &tape{before: func(_ string, got received) error {
 		if got.kind != kindHead {
@@ -103,14 +104,14 @@ func TestRelayNamesTheLost(t *testing.T) {
 func TestRelayPublishesWithoutCleaning(t *testing.T) {
 	t.Parallel()
 	w := newRelayWorld(t)
-	w.exec("ALTER FUNCTION daybook.raise_cleaned() RENAME TO raise_no_more")
+	w.exec("ALTER FUNCTION daybook.raise_cleaned RENAME TO raise_no_more")
 	var lines relayLines
 	b := &tape{}
 	w.start(w.relay(b, Config{CleanEvery: 5 * time.Millisecond, Logger: lines.logger()}))
 	relayEventually(t, "the log says so", func() bool { return strings.Contains(lines.String(), "cannot clean") })
 	w.send(5, "t", 1)
 	w.sent()
-	w.exec("ALTER FUNCTION daybook.raise_no_more() RENAME TO raise_cleaned")
+	w.exec("ALTER FUNCTION daybook.raise_no_more RENAME TO raise_cleaned")
 	relayEventually(t, "the log says that it is well", func() bool { return strings.Contains(lines.String(), "cleans the outbox again") })
 	if n := strings.Count(lines.String(), "cannot clean"); n != 1 {
 		t.Errorf("the log says it %d times", n)
@@ -141,6 +142,7 @@ func TestRelayBehindTheCleaning(t *testing.T) {
 	w.exec("UPDATE daybook.segments SET expires_at = '-infinity' WHERE consumer = 'outbox-relay'")
 	w.start(w.relay(second, Config{}))
 	w.sent()
+	w.follow("fast", w.head())
 	if report, err := w.store.Outbox().Clean(t.Context(), time.Hour); err != nil || report.Cleaned.Ordinal() <= behind {
 		t.Fatalf("the outbox is cleaned up to %s: %v", report.Cleaned, err)
 	}

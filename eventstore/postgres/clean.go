@@ -13,8 +13,13 @@ import (
 // cleanBatch is how many rows one step of the cleaning deletes.
 const cleanBatch = 10_000
 
+// unfollowed is how long a topic that nobody follows keeps its messages: consumers that are deployed together with the
+// relay find what was sent before they began.
+const unfollowed = time.Hour
+
 // Clean takes out of the outbox what the relay has sent and every following subscriber has passed. Subscribers that are
-// behind by more than retention are declared lost first, and named in the report.
+// behind by more than retention are declared lost first, and named in the report. A topic that nobody follows keeps its
+// messages for an hour, or for retention if that is shorter.
 //
 // Its steps are transactions of their own, committed by Clean, so an interrupted one is gone on with by the next. Several
 // processes may call it at once; appends and readers are not blocked. The report is valid, as far as it came, beside an
@@ -47,7 +52,7 @@ func (o *Outbox) Clean(ctx context.Context, retention time.Duration) (eventstore
 		return report, fmt.Errorf("postgres: clean the outbox: %w", err)
 	}
 	var cleaned int64
-	if err := s.pool.QueryRow(ctx, s.sql.raiseCleaned).Scan(&cleaned); err != nil {
+	if err := s.pool.QueryRow(ctx, s.sql.raiseCleaned, min(retention, unfollowed), now).Scan(&cleaned); err != nil {
 		return report, fmt.Errorf("postgres: clean the outbox: %w", err)
 	}
 	report.Cleaned = eventstore.PositionAt(cleaned)
@@ -67,6 +72,6 @@ const (
 	declareLostSQL = `
 SELECT d.topic, d.group_name, d.consumer, d.version, d.floor, d.oldest
   FROM {schema}.declare_lost($1::interval, coalesce($2::timestamptz, clock_timestamp())) d`
-	raiseCleanedSQL = `SELECT {schema}.raise_cleaned()`
+	raiseCleanedSQL = `SELECT {schema}.raise_cleaned($1::interval, coalesce($2::timestamptz, clock_timestamp()))`
 	dropCleanedSQL  = `SELECT d.removed, d.emptied, d.more FROM {schema}.drop_cleaned($1::int) d`
 )

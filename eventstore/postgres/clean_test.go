@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,6 +28,14 @@ func subscribe(t testing.TB, pool *pgxpool.Pool, consumer, topic string, floor i
 	if topic != "" {
 		mustExec(t, pool, `INSERT INTO daybook.subscribers (topic, group_name, consumer, version) VALUES ($1, 'group of ' || $2, $2, 1)`, topic, consumer)
 	}
+}
+
+// followed makes a subscriber of every topic that has passed everything.
+func followed(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	subscribe(t, pool, "reader", "", 1<<60)
+	mustExec(t, pool, `INSERT INTO daybook.subscribers (topic, group_name, consumer, version)
+		SELECT unnest(ARRAY['all', 'some', 'public', 'commands']), 'readers', 'reader', 1`)
 }
 
 func pass(t testing.TB, pool *pgxpool.Pool, consumer string, floor int64) {
@@ -73,6 +82,7 @@ func TestCleanTakesWhatAllHavePassed(t *testing.T) {
 		}
 		return report
 	}
+	followed(t, pool)
 	check("without a relay", 0)
 	subscribe(t, pool, "outbox-relay", "", 2000)
 	subscribe(t, pool, "view", "all", 1500)
@@ -135,8 +145,9 @@ func TestDropCleanedInTheTransactionOfRaiseIsRefused(t *testing.T) {
 	store, pool := freshStore(t, postgres.Config{Routes: routes()})
 	mustAppend(t, store, eventstore.To(newStream("order"), eventstore.NoStream, manyEvents(100)...))
 	subscribe(t, pool, "outbox-relay", "", 100)
+	followed(t, pool)
 	tx := beginTx(t, pool)
-	mustExec(t, tx, `SELECT daybook.raise_cleaned()`)
+	mustExec(t, tx, `SELECT daybook.raise_cleaned('1 hour')`)
 	_, err := tx.Exec(t.Context(), `SELECT daybook.drop_cleaned(10)`)
 	var pgErr *pgconn.PgError
 	if !errors.As(err, &pgErr) || pgErr.Code != "DB001" {
@@ -209,6 +220,7 @@ func TestCleanWaitsForNobody(t *testing.T) {
 		mustAppend(t, store, eventstore.To(newStream("order"), eventstore.NoStream, manyEvents(200)...))
 	}
 	subscribe(t, pool, "outbox-relay", "", 9000)
+	followed(t, pool)
 	reader := beginTx(t, pool)
 	mustExec(t, reader, `SELECT count(*) FROM daybook.outbox`)
 	stop := make(chan struct{})
@@ -266,6 +278,7 @@ func TestReadersSeeWhatWasCleaned(t *testing.T) {
 	}
 	end := positions[len(positions)-1]
 	subscribe(t, pool, "outbox-relay", "", 0)
+	followed(t, pool)
 	done := make(chan struct{})
 	var readers sync.WaitGroup
 	missing := make([]int, 3)
@@ -329,7 +342,7 @@ func TestRoleCleansTheOutbox(t *testing.T) {
 	mustExec(t, pool, `INSERT INTO "Day-Book".consumers (consumer, version, kind) VALUES ('outbox-relay', 1, 'relay')`)
 	mustExec(t, pool, `INSERT INTO "Day-Book".segments (consumer, version, segment, first_partition, last_partition, floor) VALUES ('outbox-relay', 1, 0, 0, 63, 8500)`)
 	mustExec(t, pool, `INSERT INTO "Day-Book".outbox_tails (consumer, version, topic, partition, position) VALUES ('outbox-relay', 1, 't', 0, 5)`)
-	mustExec(t, pool, `INSERT INTO "Day-Book".subscribers (topic, group_name, consumer, version) VALUES ('all', 'g', 'outbox-relay', 1)`)
+	mustExec(t, pool, `INSERT INTO "Day-Book".subscribers (topic, group_name, consumer, version) SELECT unnest(ARRAY['all', 'some', 'public']), 'g', 'outbox-relay', 1`)
 	report := mustClean(t, store)
 	if report.Ranges < 40 || report.Cleaned.Ordinal() != 8500 {
 		t.Errorf("%+v", report)
@@ -353,9 +366,51 @@ func TestRoleCleansTheOutbox(t *testing.T) {
 		mustExec(t, owner, `DROP OWNED BY `+pgx.Identifier{stranger}.Sanitize()+`; DROP ROLE `+pgx.Identifier{stranger}.Sanitize(), pgx.QueryExecModeSimpleProtocol)
 	})
 	mustExec(t, owner, `GRANT USAGE ON SCHEMA "Day-Book" TO `+pgx.Identifier{stranger}.Sanitize())
-	for _, f := range []string{"declare_lost(interval, timestamptz)", "raise_cleaned()", "drop_cleaned(int)"} {
+	for _, f := range []string{"declare_lost(interval, timestamptz)", "raise_cleaned(interval, timestamptz)", "drop_cleaned(int)"} {
 		if value[bool](t, owner, `SELECT has_function_privilege($1::text, '"Day-Book".' || $2::text, 'execute')`, stranger, f) {
 			t.Errorf("anybody may run %s", f)
 		}
+	}
+}
+
+// A topic that nobody follows keeps its messages for a while, so that whoever is deployed with the relay finds them.
+func TestATopicThatNobodyFollowsIsKeptForAWhile(t *testing.T) {
+	t.Parallel()
+	pool := postgrestest.New(t)
+	var later atomic.Int64
+	store := openStore(t, pool, postgres.Config{
+		Routes: []eventstore.Route{{Topic: "all"}, {Topic: "some"}},
+		Clock:  func() time.Time { return time.Now().Add(time.Duration(later.Load())) },
+	})
+	for range 10 {
+		mustAppend(t, store, eventstore.To(newStream("order"), eventstore.NoStream, newEvent("x")))
+	}
+	end := safeHead(t, store).Ordinal()
+	subscribe(t, pool, "outbox-relay", "", end)
+	subscribe(t, pool, "view", "all", end)
+	clean := func() int64 {
+		report, err := store.Outbox().Clean(t.Context(), 7*24*time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return report.Cleaned.Ordinal()
+	}
+	if cleaned := clean(); cleaned != 0 {
+		t.Errorf("cleaned up to %d although nobody has followed one of the topics yet", cleaned)
+	}
+	mustExec(t, pool, `INSERT INTO daybook.subscribers (topic, group_name, consumer, version) VALUES ('some', 'g', 'view', 1)`)
+	if cleaned := clean(); cleaned != end {
+		t.Errorf("cleaned up to %d of %d when both are followed", cleaned, end)
+	}
+	mustExec(t, pool, `DELETE FROM daybook.subscribers`)
+	mustAppend(t, store, eventstore.To(newStream("order"), eventstore.NoStream, newEvent("x")))
+	last := safeHead(t, store).Ordinal()
+	pass(t, pool, "outbox-relay", last)
+	if cleaned := clean(); cleaned != end {
+		t.Errorf("cleaned up to %d at once", cleaned)
+	}
+	later.Store(int64(2 * time.Hour))
+	if cleaned := clean(); cleaned != last {
+		t.Errorf("cleaned up to %d of %d after two hours", cleaned, last)
 	}
 }

@@ -11,4 +11,4 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.consumers, {schema}.segments, {
 REVOKE EXECUTE ON PROCEDURE {schema}.add_range(bigint, bigint) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION {schema}.ensure_ranges(int), {schema}.partition_of(text, int),
   {schema}.commit_batch(text, int, int, bigint, bigint, bigint, bigint, text[], int[], bigint[], bigint[]),
-  {schema}.declare_lost(interval, timestamptz), {schema}.raise_cleaned(), {schema}.drop_cleaned(int) TO {role};
+  {schema}.declare_lost(interval, timestamptz), {schema}.raise_cleaned(interval, timestamptz), {schema}.drop_cleaned(int) TO {role};

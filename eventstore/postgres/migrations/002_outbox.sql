@@ -156,21 +156,30 @@ BEGIN
   END LOOP;
 END $$;
 
--- The second says how far messages may go: what the relay has sent and everybody who follows has passed.
-CREATE FUNCTION {schema}.raise_cleaned() RETURNS bigint
-  LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off AS $$
-  WITH passed AS MATERIALIZED (
-    SELECT least(coalesce((SELECT min(g.floor) FROM {schema}.segments g WHERE g.consumer = 'outbox-relay' AND g.version = 1), 0),
-                 (SELECT min(coalesce(p.floor, 0))
-                    FROM {schema}.subscribers s
-                    LEFT JOIN LATERAL (SELECT min(g.floor) AS floor FROM {schema}.segments g
-                                        WHERE g.consumer = s.consumer AND g.version = s.version) p ON true
-                   WHERE s.state = 'following')) AS by_all),
-  raised AS (
-    UPDATE {schema}.store SET outbox_cleaned = passed.by_all FROM passed WHERE outbox_cleaned < passed.by_all
-    RETURNING outbox_cleaned)
-  SELECT coalesce((SELECT outbox_cleaned FROM raised), (SELECT outbox_cleaned FROM {schema}.store))
-$$;
+-- The second says how far messages may go: what the relay has sent and everybody who follows has passed. A topic that
+-- nobody follows keeps its messages for a while, for those who begin to.
+CREATE FUNCTION {schema}.raise_cleaned(hold interval, now timestamptz DEFAULT clock_timestamp()) RETURNS bigint
+  LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_custom_plan AS $$
+DECLARE
+  cleaned bigint := (SELECT s.outbox_cleaned FROM {schema}.store s WHERE s.singleton);
+  passed  bigint;
+  held    bigint;
+BEGIN
+  passed := least(coalesce((SELECT min(g.floor) FROM {schema}.segments g WHERE g.consumer = 'outbox-relay' AND g.version = 1), 0),
+                  (SELECT min(coalesce(p.floor, 0))
+                     FROM {schema}.subscribers s
+                     LEFT JOIN LATERAL (SELECT min(g.floor) AS floor FROM {schema}.segments g
+                                         WHERE g.consumer = s.consumer AND g.version = s.version) p ON true
+                    WHERE s.state = 'following'));
+  IF passed <= cleaned THEN RETURN cleaned; END IF;
+  held := (SELECT o.first_position FROM {schema}.outbox o
+            WHERE o.first_position > cleaned AND o.first_position <= passed AND o.recorded_at > raise_cleaned.now - hold
+              AND NOT EXISTS (SELECT FROM {schema}.subscribers s WHERE s.topic = o.topic AND s.state = 'following')
+            ORDER BY o.first_position LIMIT 1);
+  passed := least(passed, held - 1);
+  UPDATE {schema}.store s SET outbox_cleaned = passed WHERE s.singleton AND s.outbox_cleaned < passed;
+  RETURN greatest(cleaned, passed);
+END $$;
 
 -- The third takes away rows at or below what the second has committed: at most one range by TRUNCATE, which locks that
 -- one table for a moment and gives up after 50 ms of waiting (its rows are not counted); else at most `batch` rows. The row with the greatest first
@@ -226,4 +235,4 @@ BEGIN
   END LOOP;
 END $$;
 
-REVOKE EXECUTE ON FUNCTION {schema}.declare_lost(interval, timestamptz), {schema}.raise_cleaned(), {schema}.drop_cleaned(int) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION {schema}.declare_lost(interval, timestamptz), {schema}.raise_cleaned(interval, timestamptz), {schema}.drop_cleaned(int) FROM PUBLIC;
