@@ -79,6 +79,14 @@ func pacedRatio(ctx context.Context, e *env, store *postgres.Store, round int) (
 	if err != nil {
 		return 0, err
 	}
+	var idle []time.Duration
+	for range 200 {
+		trip, err := roundTrip(ctx, e.pool)
+		if err != nil {
+			return 0, err
+		}
+		idle = append(idle, trip)
+	}
 	every := time.Duration(pacedCallers * 2 / full * float64(time.Second))
 	asking, enough := context.WithCancel(ctx)
 	defer enough()
@@ -101,8 +109,8 @@ func pacedRatio(ctx context.Context, e *env, store *postgres.Store, round int) (
 	if err := errors.Join(err, <-asked); err != nil {
 		return 0, err
 	}
-	fmt.Printf("  SELECT 1 %s; full load %.0f appends/s; half load %.0f/s, applied after %s\n", middle(trips), full,
-		float64(len(half))/slot.Seconds(), middle(half))
+	fmt.Printf("  full load %.0f appends/s; half load %.0f/s, applied after %s; SELECT 1 under that load %s, idle %s\n", full,
+		float64(len(half))/slot.Seconds(), middle(half), middle(trips), middle(idle))
 	return float64(middle(half)) / float64(middle(trips)), nil
 }
 

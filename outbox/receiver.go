@@ -182,8 +182,8 @@ func (r *receiver) refuse(why string, err error) {
 
 // put reports false when ctx has ended.
 func (r *receiver) put(ctx context.Context, it item) bool {
-	if r.overflowing {
-		r.overflowing = !r.buffer.tryPut(it)
+	if full := !r.buffer.tryPut(it); !full || r.overflowing {
+		r.overflowing = full
 		return true
 	}
 	patient, cancel := context.WithTimeout(ctx, heldBack)
