@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io/fs"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
@@ -66,7 +67,12 @@ type migration struct {
 	version int
 	name    string
 	sql     string
+	serves  int // the oldest release, by the schema version that it was made for, that works with it
 }
+
+// servesForm is a line of a migration that older programs survive: they may go on and be started again while a new release
+// is rolled out. Without it a migration serves its own release and newer ones only.
+var servesForm = regexp.MustCompile(`(?m)^-- Serves programs from version (\d+) on\.$`)
 
 func migrations() ([]migration, error) {
 	names, err := fs.Glob(migrationFiles, "migrations/*.sql")
@@ -85,7 +91,13 @@ func migrations() ([]migration, error) {
 		if err != nil || version != i+1 {
 			return nil, fmt.Errorf("postgres: migration %q is not number %d", name, i+1)
 		}
-		list = append(list, migration{version, base, string(text)})
+		m := migration{version, base, string(text), version}
+		if line := servesForm.FindSubmatch(text); line != nil {
+			if m.serves, err = strconv.Atoi(string(line[1])); err != nil || m.serves < 1 || m.serves > version {
+				return nil, fmt.Errorf("postgres: migration %q: %q is no version up to its own", name, line[0])
+			}
+		}
+		list = append(list, m)
 	}
 	return list, nil
 }
@@ -132,7 +144,7 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, cfg MigrateConfig) error {
 		return err
 	}
 	if have > len(list) {
-		return &SchemaError{Schema: cfg.Schema, Have: have, Want: len(list)}
+		return checkVersion(ctx, pool, cfg.Schema, have, len(list))
 	}
 	for _, m := range list[min(have, len(list)):] {
 		// Whether a step is done is looked up after the wait for the lock, so the snapshot must not be from before it.
@@ -145,7 +157,7 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, cfg MigrateConfig) error {
 }
 
 func (m migration) apply(ctx context.Context, tx pgx.Tx, cfg MigrateConfig) error {
-	for _, sql := range []string{migrateLockSQL, migrateSchemaSQL, migrateTableSQL} {
+	for _, sql := range []string{migrateLockSQL, migrateSchemaSQL, migrateTableSQL, migrateServesSQL} {
 		if _, err := tx.Exec(ctx, expand(sql, cfg.Schema), pgx.QueryExecModeSimpleProtocol); err != nil {
 			return err
 		}
@@ -157,7 +169,7 @@ func (m migration) apply(ctx context.Context, tx pgx.Tx, cfg MigrateConfig) erro
 	if _, err := tx.Exec(ctx, m.expand(cfg), pgx.QueryExecModeSimpleProtocol); err != nil {
 		return err
 	}
-	_, err := tx.Exec(ctx, expand(migrateRecordSQL, cfg.Schema), m.version, m.name)
+	_, err := tx.Exec(ctx, expand(migrateRecordSQL, cfg.Schema), m.version, m.name, m.serves)
 	return err
 }
 
@@ -178,10 +190,11 @@ func MigrationScript(cfg MigrateConfig) (string, error) {
 		return "", err
 	}
 	var b strings.Builder
-	b.WriteString(expand(migrateSchemaSQL, cfg.Schema) + ";\n" + expand(migrateTableSQL, cfg.Schema) + ";\n")
+	b.WriteString(expand(migrateSchemaSQL, cfg.Schema) + ";\n" + expand(migrateTableSQL, cfg.Schema) + ";\n" +
+		expand(migrateServesSQL, cfg.Schema) + ";\n")
 	for _, m := range list[cfg.From:] {
-		fmt.Fprintf(&b, "\n-- %s\n%s\nINSERT INTO %s.migrations (version, name) VALUES (%d, '%s');\n",
-			m.name, m.expand(cfg), quote(cfg.Schema), m.version, m.name)
+		fmt.Fprintf(&b, "\n-- %s\n%s\nINSERT INTO %s.migrations (version, name, serves) VALUES (%d, '%s', %d);\n",
+			m.name, m.expand(cfg), quote(cfg.Schema), m.version, m.name, m.serves)
 	}
 	return b.String(), nil
 }
@@ -229,6 +242,24 @@ func schemaVersion(ctx context.Context, q querier, schema string) (int, error) {
 	return version, nil
 }
 
+// checkVersion reports whether a program that was made for version want works with the schema's version. A newer schema
+// says itself which programs it serves.
+func checkVersion(ctx context.Context, q querier, schema string, have, want int) error {
+	if have > want {
+		var serves int
+		if err := q.QueryRow(ctx, expand(servesSQL, schema), want).Scan(&serves); err != nil {
+			return fmt.Errorf("postgres: read schema version: %w", err)
+		}
+		if serves <= want {
+			return nil
+		}
+	}
+	if have != want {
+		return &SchemaError{Schema: schema, Have: have, Want: want}
+	}
+	return nil
+}
+
 // schemaName checks the name and gives the default. Quotes are refused because the name also stands inside literals,
 // percent because it stands inside formats, and line ends because it stands in comments.
 func schemaName(name string) (string, error) {
@@ -267,15 +298,21 @@ END $$`
 CREATE TABLE IF NOT EXISTS {schema}.migrations (
   version    int PRIMARY KEY,
   name       text NOT NULL,
-  applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
+  applied_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  serves     int NOT NULL DEFAULT 1
 )`
 
+	// A store that the first release has made lacks the column until its next step.
+	migrateServesSQL = `ALTER TABLE {schema}.migrations ADD COLUMN IF NOT EXISTS serves int NOT NULL DEFAULT 1`
+
 	migrateDoneSQL   = `SELECT EXISTS (SELECT FROM {schema}.migrations WHERE version = $1)`
-	migrateRecordSQL = `INSERT INTO {schema}.migrations (version, name) VALUES ($1, $2)`
+	migrateRecordSQL = `INSERT INTO {schema}.migrations (version, name, serves) VALUES ($1, $2, $3)`
 
 	migrationsExistSQL = `
 SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
                 WHERE n.nspname = $1 AND c.relname = 'migrations')`
+
+	servesSQL = `SELECT max(serves) FROM {schema}.migrations WHERE version > $1`
 
 	versionSQL = `SELECT coalesce(max(version), 0) FROM {schema}.migrations`
 )

@@ -212,8 +212,22 @@ func TestSchemaError(t *testing.T) {
 	if n, err := postgres.SchemaVersion(t.Context(), pool, ""); n != postgres.Latest() || err != nil {
 		t.Errorf("version %d, %v, want %d", n, err, postgres.Latest())
 	}
-	mustExec(t, pool, `INSERT INTO daybook.migrations (version, name) VALUES ($1, 'future')`, postgres.Latest()+1)
-	want(pool, postgres.Latest()+1, "newer")
+	if serves := value[string](t, pool, `SELECT string_agg(serves::text, ',' ORDER BY version) FROM daybook.migrations`); serves != "1,1" {
+		t.Errorf("the steps serve programs from versions %s on", serves)
+	}
+	// A newer schema says whom it serves: programs may be started again while a new release is rolled out.
+	next := postgres.Latest() + 1
+	mustExec(t, pool, `INSERT INTO daybook.migrations (version, name, serves) VALUES ($1, 'future', $2)`, next, postgres.Latest())
+	if store, err := postgres.New(t.Context(), pool, quiet); err != nil {
+		t.Errorf("a newer schema that serves this release: %v", err)
+	} else {
+		store.Close()
+	}
+	if err := postgres.Migrate(t.Context(), pool, postgres.MigrateConfig{}); err != nil {
+		t.Errorf("Migrate of a newer schema that serves this release: %v", err)
+	}
+	mustExec(t, pool, `INSERT INTO daybook.migrations (version, name, serves) VALUES ($1, 'far future', $1)`, next+1)
+	want(pool, next+1, "newer")
 	var schema *postgres.SchemaError
 	if err := postgres.Migrate(t.Context(), pool, postgres.MigrateConfig{}); !errors.As(err, &schema) {
 		t.Errorf("Migrate of a newer schema: %v", err)

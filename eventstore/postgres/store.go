@@ -97,8 +97,9 @@ type Store struct {
 var _ eventstore.Store = (*Store)(nil)
 
 // New opens the store that [Migrate] installed in the database of pool. It reads, and never migrates: an older schema
-// is a [*SchemaError], a standby [ErrStandby], a pooler that was not announced [ErrPooler], a database that was copied
-// or restored elsewhere an [*eventstore.HistoryError] until its epoch is settled (see [SetEpoch]).
+// is a [*SchemaError], as is a newer one that does not serve this release, a standby [ErrStandby], a pooler that was not
+// announced [ErrPooler], a database that was copied or restored elsewhere an [*eventstore.HistoryError] until its epoch is
+// settled (see [SetEpoch]).
 func New(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Store, error) {
 	if pool == nil {
 		return nil, errors.New("postgres: pool is nil: pass the pool of the store's database")
@@ -159,8 +160,8 @@ func (s *Store) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if want := latestVersion(); have != want {
-		return &SchemaError{Schema: s.cfg.Schema, Have: have, Want: want}
+	if err := checkVersion(ctx, s.pool, s.cfg.Schema, have, latestVersion()); err != nil {
+		return err
 	}
 	info, err := readEpoch(ctx, s.pool, s.cfg.Schema)
 	if err != nil {

@@ -1,5 +1,7 @@
 -- The stream: how far each consumer of the outbox has come, who must have passed a message before it may go, and how it
 -- goes.
+--
+-- Serves programs from version 1 on.
 
 -- A row never crosses a border of 4,096 positions, so that the rows that are open at a cursor are found without a record
 -- of them: they begin in the cursor's block.
