@@ -62,9 +62,9 @@ func (d *feed) Close() {
 
 // Next implements [consumer.Feed].
 func (d *feed) Next(ctx context.Context, until time.Time) (consumer.Batch, error) {
-	if d.moved.IsZero() {
-		if batch, err := d.begin(ctx); err != nil || !batch.Floor.IsZero() {
-			return batch, err
+	if d.moved.IsZero() { // set out behind what was applied
+		if err := d.ask(ctx); err != nil {
+			return consumer.Batch{}, err
 		}
 	}
 	for {
@@ -95,21 +95,6 @@ func (d *feed) Next(ctx context.Context, until time.Time) (consumer.Batch, error
 			}
 		}
 	}
-}
-
-// begin sets out: behind what was applied, or, for one who wants only what is new, at the head.
-func (d *feed) begin(ctx context.Context) (consumer.Batch, error) {
-	head, err := d.sub.rows.SafeHead(ctx)
-	if err != nil {
-		return consumer.Batch{}, err
-	}
-	if d.f.Applied.IsZero() && d.sub.cfg.StartAt == AtHead {
-		d.raise(head)
-		d.moved = time.Now()
-		return consumer.Batch{Floor: head}, nil
-	}
-	d.goBack(head)
-	return consumer.Batch{}, nil
 }
 
 // goBack reads the topic like a log until the head.
@@ -193,7 +178,7 @@ func (d *feed) ask(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if head.After(d.floor()) {
+	if head.After(d.floor()) && !d.moved.IsZero() {
 		d.sub.counts.silences.Add(1)
 	}
 	d.goBack(head)
@@ -275,6 +260,11 @@ func (d *feed) fill(ctx context.Context) (consumer.Batch, error) {
 	d.sub.counts.filled.Add(int64(len(page.Messages)))
 	if n := len(page.Messages); n > 0 {
 		m.found = page.Messages[n-1].Position
+	}
+	if !page.Through.After(after) {
+		// What is missing was published, so it is there, but this process does not know yet that it may be read: a writer has
+		// just registered below it.
+		return consumer.Batch{}, d.sub.rows.Wait(ctx, after)
 	}
 	d.read[m.partition], d.changed[m.partition] = page.Through, true
 	if !page.Through.Before(m.upTo) {

@@ -179,7 +179,7 @@ func (s *Subscription) ReadPage(ctx context.Context, after eventstore.Position, 
 	case err != nil:
 		return eventstore.Page{}, err
 	case page.Cleaned.After(after):
-		return eventstore.Page{}, s.lost(after, page.Cleaned)
+		return eventstore.Page{}, consumer.Stop(s.lost(after, page.Cleaned))
 	}
 	return eventstore.Page{Events: selected(page.Messages, f), Through: page.Through}, nil
 }
@@ -226,21 +226,28 @@ func (s *Subscription) become(ready bool, state, reason string) {
 	s.log.Log(context.Background(), level, "subscription "+state, "reason", reason)
 }
 
-// Follow implements the source of a consumer; runners call it.
-func (s *Subscription) Follow(ctx context.Context, db *pgxpool.Pool, f consumer.Follower) (consumer.Feed, error) {
-	if err := s.register(ctx, db, f.Ref); err != nil {
-		return nil, err
+// Begin implements the source of a consumer: it makes the outbox wait for it, and says where it starts if it has never
+// applied anything.
+func (s *Subscription) Begin(ctx context.Context, db *pgxpool.Pool, ref consumer.Ref) (eventstore.Position, error) {
+	var head eventstore.Position
+	if s.cfg.StartAt == AtHead {
+		var err error
+		if head, err = s.rows.SafeHead(ctx); err != nil {
+			return head, err
+		}
 	}
-	return s.follow(ctx, f), nil
+	var start int64
+	err := db.QueryRow(ctx, strings.ReplaceAll(registerSQL, "{schema}", quoted(ref.Store)), s.cfg.Topic, s.cfg.Group, ref.Name, ref.Version,
+		head.Ordinal(), s.cfg.CatchUp != nil).Scan(&start)
+	if err != nil {
+		return head, fmt.Errorf("outbox: register %s with group %q of topic %q: %w", ref, s.cfg.Group, s.cfg.Topic, err)
+	}
+	return eventstore.PositionAt(start), nil
 }
 
-// register makes the outbox wait for a consumer.
-func (s *Subscription) register(ctx context.Context, db *pgxpool.Pool, ref consumer.Ref) error {
-	_, err := db.Exec(ctx, strings.ReplaceAll(registerSQL, "{schema}", quoted(ref.Store)), s.cfg.Topic, s.cfg.Group, ref.Name, ref.Version)
-	if err != nil {
-		return fmt.Errorf("outbox: register %s with group %q of topic %q: %w", ref, s.cfg.Group, s.cfg.Topic, err)
-	}
-	return nil
+// Follow implements the source of a consumer; runners call it.
+func (s *Subscription) Follow(ctx context.Context, f consumer.Follower) (consumer.Feed, error) {
+	return s.follow(ctx, f), nil
 }
 
 // selected are the events of messages that a consumer wants. What is not an event has no category.
@@ -259,7 +266,17 @@ func wanted(e *eventstore.RecordedEvent, f eventstore.Filter) bool {
 		(len(f.Categories) == 0 || slices.Contains(f.Categories, e.Stream.Category))
 }
 
+// registerSQL keeps where a consumer started first. One that has lost messages, and cannot get them from the log, holds
+// nothing back any more: it stays lost.
 const registerSQL = `
-INSERT INTO {schema}.subscribers AS s (topic, group_name, consumer, version) VALUES ($1, $2, $3, $4)
-ON CONFLICT (topic, group_name, consumer, version) DO UPDATE SET state = 'following', since = clock_timestamp()
-  WHERE s.state <> 'following'`
+INSERT INTO {schema}.subscribers AS s (topic, group_name, consumer, version, start_position, state)
+SELECT $1, $2, $3::text, $4::int, $5::bigint, CASE WHEN $6::boolean OR greatest(f.floor, $5::bigint) >= f.cleaned THEN 'following' ELSE 'lost' END
+  FROM (SELECT coalesce((SELECT min(g.floor) FROM {schema}.segments g WHERE g.consumer = $3::text AND g.version = $4::int), 0) AS floor,
+               coalesce((SELECT t.cleaned FROM {schema}.outbox_topics t WHERE t.topic = $1), 0) AS cleaned) f
+ON CONFLICT (topic, group_name, consumer, version) DO UPDATE
+   SET state = CASE WHEN $6::boolean OR greatest((SELECT coalesce(min(g.floor), 0) FROM {schema}.segments g
+                                                   WHERE g.consumer = $3::text AND g.version = $4::int), s.start_position)
+                         >= coalesce((SELECT t.cleaned FROM {schema}.outbox_topics t WHERE t.topic = $1), 0)
+                    THEN 'following' ELSE 'lost' END,
+       since = CASE WHEN s.state = excluded.state THEN s.since ELSE clock_timestamp() END
+RETURNING start_position`

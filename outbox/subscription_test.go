@@ -214,7 +214,7 @@ func TestSubscriptionStartsAtTheHead(t *testing.T) {
 		messages := someMessages(rand.New(rand.NewPCG(3, 1)), "test", 4, 100)
 		rows.add(messages[:60]...)
 		s := newTestSubscription(t, rows, broker, SubscriptionConfig{StartAt: AtHead})
-		f := &follower{t: t, partitions: 4}
+		f := &follower{t: t, partitions: 4, applied: consumer.ProgressAt(rows.end())} // as Begin has it
 		var ready atomic.Bool
 		beside(t, func(ctx context.Context) {
 			<-broker.subs

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sort"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/internal/consumer"
 )
@@ -70,6 +72,11 @@ func (s upTo) ReadPage(ctx context.Context, after eventstore.Position, f eventst
 
 // Carries says what the source does: a projection that is caught up with from a topic has followed that topic.
 func (s upTo) Carries() string { return consumer.CarriedBy(s.Source) }
+
+// Begin lets the source know who reads it.
+func (s upTo) Begin(ctx context.Context, db *pgxpool.Pool, ref consumer.Ref) (eventstore.Position, error) {
+	return consumer.BeginAt(ctx, s.Source, db, ref)
+}
 
 func (s upTo) Wait(ctx context.Context, after eventstore.Position) error {
 	if after.Before(s.end) {

@@ -3,7 +3,7 @@
 -- of their owner.
 GRANT USAGE ON SCHEMA {schema} TO {role};
 GRANT USAGE, SELECT ON SEQUENCE {schema}.log_position TO {role};
-GRANT SELECT ON {schema}.store, {schema}.migrations, {schema}.ranges, {schema}.epochs TO {role};
+GRANT SELECT ON {schema}.store, {schema}.migrations, {schema}.ranges, {schema}.epochs, {schema}.outbox_topics TO {role};
 GRANT SELECT, INSERT ON {schema}.events, {schema}.outbox TO {role};
 GRANT SELECT, INSERT, UPDATE ON {schema}.streams TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.consumers, {schema}.segments, {schema}.checkpoints, {schema}.outbox_tails,

@@ -100,10 +100,15 @@ func (r *outboxReading) queue(p *pipeline, s *Store) {
 		sql, args = s.sql.outboxTopic, append(args, topic)
 	}
 	p.add(sql, r.collect, args...)
-	p.add(s.sql.outboxCleaned, func(rows pgx.Rows) error {
+	cleaned := func(rows pgx.Rows) error {
 		rows.Next()
 		return rows.Scan(&r.cleaned)
-	})
+	}
+	if r.query.Topic != "" {
+		p.add(s.sql.outboxCleanedTopic, cleaned, r.query.Topic)
+	} else {
+		p.add(s.sql.outboxCleaned, cleaned)
+	}
 }
 
 // collect reads the answer: at least one row, which may hold no message. It may be called again when the pipeline runs
@@ -220,6 +225,8 @@ SELECT cut.upto, e.topic, ` + eventColumns + `
 
 	// By the key of its one row: a scan that enable_seqscan = off makes expensive would be compiled each time (jit).
 	outboxCleanedSQL = `SELECT s.outbox_cleaned FROM {schema}.store s WHERE s.singleton`
+
+	outboxCleanedTopicSQL = `SELECT coalesce((SELECT t.cleaned FROM {schema}.outbox_topics t WHERE t.topic = $1), 0)`
 
 	// Settings of the transaction. In a range without statistics the planner would collect and sort everything between the
 	// bounds for a page of few rows, instead of reading it in order.

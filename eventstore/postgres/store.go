@@ -195,16 +195,16 @@ func (s *Store) Partitions() int { return s.partitions }
 
 // statements are the store's statements with the schema written in.
 type statements struct {
-	appendExisting, appendNew                                     oneStream
-	lockOne, lockAll, appendMany, appendManyThin, appendManyOwn   string
-	guard, unguard                                                string
-	readStream, floorPosition, appended, streamHead               string
-	safeHead, page, pageFiltered, lastDrawn                       string
-	blocker, ensureRanges, rangesTop, notify, consumers, check    string
-	snapshotLoad, snapshotEvents, snapshotSave, snapshotDelete    string
-	outbox, outboxPartition, outboxTopic, outboxPartitionTopic    string
-	outboxSettings, checkOutbox                                   string
-	outboxCleaned, epochs, declareLost, raiseCleaned, dropCleaned string
+	appendExisting, appendNew                                                         oneStream
+	lockOne, lockAll, appendMany, appendManyThin, appendManyOwn                       string
+	guard, unguard                                                                    string
+	readStream, floorPosition, appended, streamHead                                   string
+	safeHead, page, pageFiltered, lastDrawn                                           string
+	blocker, ensureRanges, rangesTop, notify, consumers, check                        string
+	snapshotLoad, snapshotEvents, snapshotSave, snapshotDelete                        string
+	outbox, outboxPartition, outboxTopic, outboxPartitionTopic                        string
+	outboxSettings, checkOutbox                                                       string
+	outboxCleaned, outboxCleanedTopic, epochs, declareLost, raiseCleaned, dropCleaned string
 }
 
 func newStatements(schema string) statements {
@@ -222,7 +222,7 @@ func newStatements(schema string) statements {
 		snapshotLoad: x(snapshotLoadSQL), snapshotEvents: x(snapshotEventsSQL),
 		snapshotSave: x(snapshotSaveSQL), snapshotDelete: x(snapshotDeleteSQL),
 		outbox: x(outboxSQL), outboxPartition: x(outboxPartitionSQL), outboxTopic: x(outboxTopicSQL),
-		outboxPartitionTopic: x(outboxPartitionTopicSQL), outboxCleaned: x(outboxCleanedSQL), outboxSettings: x(outboxSettingsSQL), epochs: x(epochsSQL),
+		outboxPartitionTopic: x(outboxPartitionTopicSQL), outboxCleaned: x(outboxCleanedSQL), outboxCleanedTopic: x(outboxCleanedTopicSQL), outboxSettings: x(outboxSettingsSQL), epochs: x(epochsSQL),
 		declareLost: x(declareLostSQL), raiseCleaned: x(raiseCleanedSQL), dropCleaned: x(dropCleanedSQL),
 	}
 }

@@ -23,6 +23,15 @@ func applyEvents(t *Tenure) error {
 	if err := t.w.follow(t.held, t.db, t.lease); err != nil {
 		return err
 	}
+	start, err := BeginAt(t.held, t.w.source, t.db, t.w.spec.Ref)
+	if err != nil {
+		return t.lookedAt(err)
+	}
+	if t.applied.IsZero() && !start.IsZero() {
+		if err := t.move(ProgressAt(start)); err != nil {
+			return err
+		}
+	}
 	feed, err := t.open()
 	if err != nil {
 		return t.lookedAt(err)
@@ -51,7 +60,7 @@ func applyEvents(t *Tenure) error {
 func (t *Tenure) open() (Feed, error) {
 	f := Follower{Ref: t.w.spec.Ref, Filter: t.w.spec.Filter, Applied: t.applied, Limit: t.w.cfg.BatchSize}
 	if stream, ok := t.w.source.(Stream); ok {
-		return stream.Follow(t.held, t.db, f)
+		return stream.Follow(t.held, f)
 	}
 	return FollowLog(t.held, t.w.source, f), nil
 }

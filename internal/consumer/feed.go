@@ -25,8 +25,22 @@ type Source interface {
 type Stream interface {
 	Source
 	Carrier
-	// Follow begins to receive for one consumer. db is the consumers' own pool.
-	Follow(ctx context.Context, db *pgxpool.Pool, f Follower) (Feed, error)
+	// Follow begins to receive for one consumer.
+	Follow(ctx context.Context, f Follower) (Feed, error)
+}
+
+// Beginner is a source that wants to know who reads it, before the first read of each tenure.
+type Beginner interface {
+	// Begin returns where a consumer starts that has never applied anything; db is the consumers' own pool.
+	Begin(ctx context.Context, db *pgxpool.Pool, ref Ref) (eventstore.Position, error)
+}
+
+// BeginAt is [Beginner.Begin] of a source, and the beginning of the log for any other.
+func BeginAt(ctx context.Context, s Source, db *pgxpool.Pool, ref Ref) (eventstore.Position, error) {
+	if b, ok := s.(Beginner); ok {
+		return b.Begin(ctx, db, ref)
+	}
+	return eventstore.Position{}, nil
 }
 
 // Carrier is a source that is not always the whole log.

@@ -13,6 +13,12 @@ ALTER TABLE {schema}.consumers ADD COLUMN source text COLLATE "C" NOT NULL DEFAU
 -- Messages at or below it may be gone. It rises in a transaction of its own before they go.
 ALTER TABLE {schema}.store ADD COLUMN outbox_cleaned bigint NOT NULL DEFAULT 0;
 
+-- The same for the messages of one topic: the last of them that may be gone. A consumer that has passed it has lost nothing.
+CREATE TABLE {schema}.outbox_topics (
+  topic   text COLLATE "C" PRIMARY KEY,
+  cleaned bigint NOT NULL
+);
+
 -- Nothing is left of the outbox in this range, and nothing will come.
 ALTER TABLE {schema}.ranges ADD COLUMN outbox_emptied boolean NOT NULL DEFAULT false;
 
@@ -28,7 +34,7 @@ CREATE TABLE {schema}.outbox_tails (
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
 -- Who must have passed a message before it may go. A group is the set of its rows; one that stayed behind for longer than
--- the retention is lost and holds nothing back.
+-- the retention is lost and holds nothing back. start_position is where a consumer begins that wants only what is new.
 CREATE TABLE {schema}.subscribers (
   topic      text COLLATE "C" NOT NULL,
   group_name text COLLATE "C" NOT NULL,
@@ -36,6 +42,7 @@ CREATE TABLE {schema}.subscribers (
   version    int  NOT NULL,
   state      text NOT NULL DEFAULT 'following' CHECK (state IN ('following', 'lost')),
   since      timestamptz NOT NULL DEFAULT clock_timestamp(),
+  start_position bigint NOT NULL DEFAULT 0,
   PRIMARY KEY (topic, group_name, consumer, version),
   FOREIGN KEY (consumer, version) REFERENCES {schema}.consumers ON DELETE CASCADE
 );
@@ -114,43 +121,53 @@ BEGIN
   END IF;
 END $$;
 
+-- The first row of a topic that a consumer has not passed. Range by range, up to the first: a query over all of them would
+-- lock every one. A row that is open at the floor may begin in the range before.
+CREATE FUNCTION {schema}.first_not_passed(topic text, floor bigint, OUT at bigint, OUT recorded timestamptz)
+  LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_custom_plan AS $$
+DECLARE
+  rng record;
+BEGIN
+  FOR rng IN
+    SELECT r.first_position AS lo, r.next_position AS hi FROM {schema}.ranges r
+     WHERE NOT r.outbox_emptied AND r.next_position > (first_not_passed.floor >> 12) << 12
+       AND r.first_position <= coalesce(pg_sequence_last_value('{schema}.log_position'::regclass), 0)
+     ORDER BY r.first_position
+  LOOP
+    SELECT o.first_position, o.recorded_at INTO at, recorded FROM {schema}.outbox o
+     WHERE o.first_position >= greatest(rng.lo, (first_not_passed.floor >> 12) << 12) AND o.first_position < rng.hi
+       AND o.topic = first_not_passed.topic AND o.last_position > first_not_passed.floor
+     ORDER BY o.first_position LIMIT 1;
+    EXIT WHEN at IS NOT NULL;
+  END LOOP;
+END $$;
+
 -- Cleaning is three steps, each a transaction of its own; callers in several processes follow each other.
 --
--- The first declares subscribers lost whose oldest message not passed is older than the retention, and names them.
+-- The first declares subscribers lost whose oldest message not passed is older than the retention, and names them. One that
+-- was lost and has come up follows again.
 CREATE FUNCTION {schema}.declare_lost(retention interval, now timestamptz DEFAULT clock_timestamp())
   RETURNS TABLE (topic text, group_name text, consumer text, version int, floor bigint, oldest timestamptz)
   LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_custom_plan AS $$
 DECLARE
   sub  record;
-  rng  record;
+  late boolean;
   past timestamptz;
 BEGIN
   FOR sub IN
-    SELECT s.topic, s.group_name, s.consumer, s.version,
-           coalesce((SELECT min(g.floor) FROM {schema}.segments g WHERE g.consumer = s.consumer AND g.version = s.version), 0) AS floor
-      FROM {schema}.subscribers s WHERE s.state = 'following'
+    SELECT s.topic, s.group_name, s.consumer, s.version, s.state,
+           coalesce((SELECT min(g.floor) FROM {schema}.segments g WHERE g.consumer = s.consumer AND g.version = s.version), 0) AS floor,
+           coalesce((SELECT t.cleaned FROM {schema}.outbox_topics t WHERE t.topic = s.topic), 0) AS cleaned
+      FROM {schema}.subscribers s
      ORDER BY s.topic, s.group_name, s.consumer, s.version
   LOOP
-    past := NULL;
-    -- Range by range, up to the first message: a query over all of them would lock every one. A row that is open at the
-    -- floor may begin in the range before.
-    FOR rng IN
-      SELECT r.first_position AS lo, r.next_position AS hi FROM {schema}.ranges r
-       WHERE NOT r.outbox_emptied AND r.next_position > (sub.floor >> 12) << 12
-         AND r.first_position <= coalesce(pg_sequence_last_value('{schema}.log_position'::regclass), 0)
-       ORDER BY r.first_position
-    LOOP
-      SELECT o.recorded_at INTO past FROM {schema}.outbox o
-       WHERE o.first_position >= greatest(rng.lo, (sub.floor >> 12) << 12) AND o.first_position < rng.hi
-         AND o.topic = sub.topic AND o.last_position > sub.floor
-       ORDER BY o.first_position LIMIT 1;
-      EXIT WHEN past IS NOT NULL;
-    END LOOP;
-    CONTINUE WHEN past IS NULL OR past >= declare_lost.now - retention;
-    UPDATE {schema}.subscribers s SET state = 'lost', since = declare_lost.now
+    past := (SELECT f.recorded FROM {schema}.first_not_passed(sub.topic, sub.floor) f);
+    late := coalesce(past < declare_lost.now - retention, false);
+    CONTINUE WHEN (sub.state = 'lost') = late OR sub.state = 'lost' AND sub.floor < sub.cleaned;
+    UPDATE {schema}.subscribers s SET state = CASE WHEN late THEN 'lost' ELSE 'following' END, since = declare_lost.now
      WHERE s.topic = sub.topic AND s.group_name = sub.group_name AND s.consumer = sub.consumer AND s.version = sub.version
-       AND s.state = 'following';
-    IF FOUND THEN
+       AND s.state = sub.state;
+    IF FOUND AND late THEN
       topic := sub.topic; group_name := sub.group_name; consumer := sub.consumer; version := sub.version;
       floor := sub.floor; oldest := past;
       RETURN NEXT;
@@ -158,29 +175,40 @@ BEGIN
   END LOOP;
 END $$;
 
--- The second says how far messages may go: what the relay has sent and everybody who follows has passed. A topic that
--- nobody follows keeps its messages for a while, for those who begin to.
+-- The second says how far messages may go: what the relay has sent, up to the first message that somebody who follows has
+-- not passed. A topic that nobody follows keeps its messages for a while, for those who begin to.
 CREATE FUNCTION {schema}.raise_cleaned(hold interval, now timestamptz DEFAULT clock_timestamp()) RETURNS bigint
   LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_custom_plan AS $$
 DECLARE
-  cleaned bigint := (SELECT s.outbox_cleaned FROM {schema}.store s WHERE s.singleton);
+  cleaned bigint;
   passed  bigint;
   held    bigint;
 BEGIN
-  passed := least(coalesce((SELECT min(g.floor) FROM {schema}.segments g WHERE g.consumer = 'outbox-relay' AND g.version = 1), 0),
-                  (SELECT min(coalesce(p.floor, 0))
-                     FROM {schema}.subscribers s
-                     LEFT JOIN LATERAL (SELECT min(g.floor) AS floor FROM {schema}.segments g
-                                         WHERE g.consumer = s.consumer AND g.version = s.version) p ON true
-                    WHERE s.state = 'following'));
+  -- One at a time: what is found below must still hold when it is written.
+  SELECT s.outbox_cleaned INTO cleaned FROM {schema}.store s WHERE s.singleton FOR NO KEY UPDATE;
+  passed := coalesce((SELECT min(g.floor) FROM {schema}.segments g WHERE g.consumer = 'outbox-relay' AND g.version = 1), 0);
+  IF passed <= cleaned THEN RETURN cleaned; END IF;
+  held := (SELECT min(f.at)
+             FROM {schema}.subscribers s
+             LEFT JOIN LATERAL (SELECT min(g.floor) AS floor FROM {schema}.segments g
+                                 WHERE g.consumer = s.consumer AND g.version = s.version) p ON true,
+             LATERAL {schema}.first_not_passed(s.topic, greatest(coalesce(p.floor, 0), s.start_position)) f
+            WHERE s.state = 'following');
+  passed := least(passed, held - 1);
   IF passed <= cleaned THEN RETURN cleaned; END IF;
   held := (SELECT o.first_position FROM {schema}.outbox o
             WHERE o.first_position > cleaned AND o.first_position <= passed AND o.recorded_at > raise_cleaned.now - hold
               AND NOT EXISTS (SELECT FROM {schema}.subscribers s WHERE s.topic = o.topic AND s.state = 'following')
             ORDER BY o.first_position LIMIT 1);
   passed := least(passed, held - 1);
-  UPDATE {schema}.store s SET outbox_cleaned = passed WHERE s.singleton AND s.outbox_cleaned < passed;
-  RETURN greatest(cleaned, passed);
+  IF passed <= cleaned THEN RETURN cleaned; END IF;
+  INSERT INTO {schema}.outbox_topics AS t (topic, cleaned)
+  SELECT o.topic, max(o.last_position) FROM {schema}.outbox o
+   WHERE o.first_position >= (cleaned >> 12) << 12 AND o.first_position <= passed AND o.last_position <= passed
+   GROUP BY o.topic
+  ON CONFLICT (topic) DO UPDATE SET cleaned = greatest(t.cleaned, excluded.cleaned);
+  UPDATE {schema}.store s SET outbox_cleaned = passed WHERE s.singleton;
+  RETURN passed;
 END $$;
 
 -- The third takes away rows at or below what the second has committed: at most one range by TRUNCATE, which locks that
@@ -237,4 +265,4 @@ BEGIN
   END LOOP;
 END $$;
 
-REVOKE EXECUTE ON FUNCTION {schema}.declare_lost(interval, timestamptz), {schema}.raise_cleaned(interval, timestamptz), {schema}.drop_cleaned(int) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION {schema}.first_not_passed(text, bigint), {schema}.declare_lost(interval, timestamptz), {schema}.raise_cleaned(interval, timestamptz), {schema}.drop_cleaned(int) FROM PUBLIC;
