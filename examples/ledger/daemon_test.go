@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -21,7 +20,7 @@ type daemon struct {
 	process *os.Process
 	ready   string // the line that it has begun with
 	out     *output
-	notes   *bytes.Buffer // to be read when it has ended
+	notes   *output
 	ended   chan struct{}
 	code    int
 }
@@ -32,6 +31,8 @@ type output struct {
 	text strings.Builder
 	grew chan struct{}
 }
+
+func newOutput() *output { return &output{grew: make(chan struct{})} }
 
 func (o *output) Write(p []byte) (int, error) {
 	o.mu.Lock()
@@ -47,14 +48,19 @@ func (o *output) now() (text string, grew <-chan struct{}) {
 	return o.text.String(), o.grew
 }
 
+func (o *output) String() string {
+	text, _ := o.now()
+	return text
+}
+
 // start runs the program until it prints a line that begins like this.
 func (s shell) start(t *testing.T, begins string, args ...string) *daemon {
 	t.Helper()
 	// Not the test's context, which ends before the process is told to.
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
-	cmd, _, notes := s.command(ctx, args...)
-	d := &daemon{out: &output{grew: make(chan struct{})}, notes: notes, ended: make(chan struct{})}
-	cmd.Stdout = d.out
+	cmd, _, _ := s.command(ctx, args...)
+	d := &daemon{out: newOutput(), notes: newOutput(), ended: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = d.out, d.notes
 	if err := cmd.Start(); err != nil {
 		cancel()
 		t.Fatal(err)
@@ -70,27 +76,27 @@ func (s shell) start(t *testing.T, begins string, args ...string) *daemon {
 		_ = d.process.Kill() // one that has ended needs no end
 		<-d.ended
 	})
-	d.ready = d.waitFor(t, begins)
+	d.ready = d.waitFor(t, d.out, begins)
 	return d
 }
 
-// waitFor returns the first line that begins like this.
-func (d *daemon) waitFor(t *testing.T, begins string) string {
+// waitFor returns the first line of an output that has these words.
+func (d *daemon) waitFor(t *testing.T, in *output, words string) string {
 	t.Helper()
 	deadline := time.After(patience / 4)
 	for {
-		text, grew := d.out.now()
+		text, grew := in.now()
 		for line := range strings.Lines(text) {
-			if strings.HasPrefix(line, begins) {
+			if strings.Contains(line, words) {
 				return strings.TrimSpace(line)
 			}
 		}
 		select {
 		case <-grew:
 		case <-d.ended:
-			t.Fatalf("the program ended with %d, and printed no line that begins with %q:\n%s%s", d.code, begins, text, d.notes)
+			t.Fatalf("the program ended with %d, and printed no line with %q:\n%s%s", d.code, words, d.out, d.notes)
 		case <-deadline:
-			t.Fatalf("the program prints no line that begins with %q:\n%s", begins, text)
+			t.Fatalf("the program prints no line with %q:\n%s%s", words, d.out, d.notes)
 		}
 	}
 }

@@ -132,8 +132,10 @@ func (i *importing) report(ctx context.Context, p *program) error {
 		fmt.Fprintln(p.out, "already imported: 0 new")
 	}
 	took := ended.Sub(i.began)
-	fmt.Fprintf(p.out, "took %s, %.0f entries/s\n", took.Round(time.Millisecond), float64(i.posted+i.known)/took.Seconds())
-	if i.posted > 0 {
+	if i.posted == 0 {
+		fmt.Fprintf(p.out, "took %s\n", took.Round(time.Millisecond))
+	} else {
+		fmt.Fprintf(p.out, "took %s, %.0f entries/s\n", took.Round(time.Millisecond), float64(i.posted+i.known)/took.Seconds())
 		if i.keeper.relay != nil {
 			fmt.Fprintf(p.out, "from commit to published: %s\n", i.lag.published(published))
 		}

@@ -140,13 +140,14 @@ func (k *keeper) published(ctx context.Context, token eventstore.Token) error {
 	defer look.Stop()
 	for {
 		lag, err := k.relay.Lag(ctx)
-		var begins *outbox.NotInstalledError // the relay has not
+		var begins *outbox.NotInstalledError
 		switch {
-		case err != nil && !errors.As(err, &begins):
+		case errors.As(err, &begins), err == nil && lag.State == "not started": // in a moment
+		case err != nil:
 			return err
-		case err == nil && lag.State != "running":
+		case lag.State != "running":
 			return fmt.Errorf("the relay is %s, so that nothing is published: %s", lag.State, lag.Reason)
-		case err == nil && !lag.Cursor.Before(want):
+		case !lag.Cursor.Before(want):
 			return nil
 		}
 		select {

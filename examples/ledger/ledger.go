@@ -31,6 +31,7 @@ type ledger struct {
 	book   *book.Book
 	waiter *projection.Waiter
 	logger *slog.Logger
+	level  *slog.LevelVar // of the logger: warnings, unless a command stays and says more
 }
 
 // withLedger opens the ledger for do and closes it.
@@ -89,7 +90,9 @@ func (p *program) open(ctx context.Context, pool *pgxpool.Pool) (*ledger, error)
 	if err := projection.Install(ctx, pool, reports.All()...); err != nil {
 		return nil, err
 	}
-	logger := slog.New(slog.NewTextHandler(p.notes, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	level := new(slog.LevelVar)
+	level.Set(slog.LevelWarn)
+	logger := slog.New(slog.NewTextHandler(p.notes, &slog.HandlerOptions{Level: level}))
 	config := p.store
 	config.Logger, config.Routes = logger, []eventstore.Route{{Topic: topic}}
 	store, err := postgres.New(ctx, pool, config)
@@ -97,8 +100,8 @@ func (p *program) open(ctx context.Context, pool *pgxpool.Pool) (*ledger, error)
 		return nil, err
 	}
 	return &ledger{
-		pool: pool, store: store, logger: logger,
-		book:   book.New(store, store.Snapshots()),
+		pool: pool, store: store, logger: logger, level: level,
+		book:   book.New(store, store.Snapshots(), logger),
 		waiter: projection.NewWaiter(pool, projection.WaiterConfig{}),
 	}, nil
 }

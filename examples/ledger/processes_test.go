@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -278,7 +279,13 @@ func restart(t *testing.T, server *pgserver.Server) error {
 	}
 }
 
-// While the database is away the two say so, and afterwards they go on.
+// waits is how the log of a worker says that one of its parts waits.
+func waits(part string) string { return `level=WARN msg="consumer waiting" consumer=` + part + " " }
+
+// partState is a line of a worker's log on a part that is in another state.
+var partState = regexp.MustCompile(`msg="consumer (\w+)" consumer=(\S+)`)
+
+// While the database is away the two say so, and not again and again, and afterwards they go on.
 func TestDatabaseAway(t *testing.T) {
 	t.Parallel()
 	server, s, _ := ownServer(t)
@@ -301,7 +308,9 @@ func TestDatabaseAway(t *testing.T) {
 	if r := c.do(t, http.MethodGet, "/healthz", ""); r.status != http.StatusOK {
 		t.Errorf("the process lives: %d %s", r.status, r.text)
 	}
-	working.waitFor(t, "relay: waiting: ")
+	for _, part := range []string{"outbox-relay", "balances", "movements", "entries"} {
+		working.waitFor(t, working.notes, waits(part))
+	}
 	if err := restart(t, server); err != nil {
 		t.Fatal(err)
 	}
@@ -318,9 +327,24 @@ func TestDatabaseAway(t *testing.T) {
 	}
 	serving.stop(t)
 	working.stop(t)
-	out, _ := working.out.now()
-	if n := strings.Count(out, "\n"); n > 20 {
-		t.Errorf("the worker printed %d lines:\n%s", n, out)
+	states := map[string]string{}
+	for _, m := range partState.FindAllStringSubmatch(working.notes.String(), -1) {
+		if states[m[2]] == m[1] {
+			t.Errorf("%s is said to be %s, twice in a row", m[2], m[1])
+		}
+		states[m[2]] = m[1]
 	}
-	t.Logf("the worker printed\n%s", out)
+	// A part may find several connections broken, one after the other.
+	if n := strings.Count(working.notes.String(), "\n"); n > 60 {
+		t.Errorf("the worker noted %d lines", n)
+	}
+	for _, line := range []string{`level=WARN msg="not ready" state=unreachable reason=`, "level=INFO msg=ready "} {
+		if n := strings.Count(serving.notes.String(), line); n != 1 {
+			t.Errorf("the server said %d times %q, want once:\n%s", n, line, serving.notes)
+		}
+	}
+	if out := working.out.String(); out != working.ready+"\n" {
+		t.Errorf("the worker printed\n%s", out)
+	}
+	t.Logf("the worker noted\n%s", working.notes)
 }

@@ -61,6 +61,7 @@ func (p *program) serve(ctx context.Context, l *ledger, listener net.Listener) e
 	if address, ok := listener.Addr().(*net.TCPAddr); ok && !address.IP.IsLoopback() {
 		fmt.Fprintln(p.notes, "ledger: other machines can reach this address, and there is no authentication")
 	}
+	l.level.Set(slog.LevelInfo) // also what is well again
 	server := &http.Server{
 		Handler:           api.New(l.book, l.store, l.pool, api.Config{Logger: l.logger}),
 		ReadHeaderTimeout: headerTime, ReadTimeout: requestTime, WriteTimeout: answerTime, IdleTimeout: idleTime,

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -22,7 +23,8 @@ func (p *program) workCommand() *cobra.Command {
 interrupted or terminated.
 
 It is the other process beside "ledger serve". More than one may run: each part
-is done by one of them, and the others take over when it dies.`,
+is done by one of them, and the others take over when it dies. It prints a line
+when every part is in its place; what changes afterwards is in its log.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := from.check(); err != nil {
@@ -50,48 +52,36 @@ func (p *program) work(ctx context.Context, l *ledger, from source) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return k.run(ctx) })
 	g.Go(func() error {
-		p.watch(ctx, k)
+		p.watch(ctx, l, k)
 		return nil
 	})
 	return g.Wait()
 }
 
-// lookEvery is how often the states of the parts are compared with what was printed.
+// lookEvery is how often is looked whether every part is in its place.
 const lookEvery = 100 * time.Millisecond
 
-// watch prints a line when every part is in its place, and then one for each change of a state, with the reason that it had
-// then.
-func (p *program) watch(ctx context.Context, k *keeper) {
+// watch prints a line when every part is in its place. From then on the parts log each change of their states, with its
+// reason; how they start would say the same as that line.
+func (p *program) watch(ctx context.Context, l *ledger, k *keeper) {
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
 	began := p.now()
-	var shown map[string]string
-	for {
-		parts := k.health(ctx)
-		switch {
-		case shown != nil:
-			for _, h := range parts {
-				if shown[h.Component] == h.State {
-					continue
-				}
-				shown[h.Component] = h.State
-				fmt.Fprintln(p.out, strings.TrimSuffix(h.Component+": "+h.State+": "+h.Reason, ": "))
-			}
-		case inPlace(parts, p.now().Sub(began)):
-			shown = make(map[string]string, len(parts))
-			texts := make([]string, len(parts))
-			for i, h := range parts {
-				shown[h.Component] = h.State
-				texts[i] = h.Component + " " + h.State
-			}
-			fmt.Fprintf(p.out, "working: %s\n", strings.Join(texts, ", "))
-		}
+	parts := k.health(ctx)
+	for !inPlace(parts, p.now().Sub(began)) {
 		select {
 		case <-look.C:
 		case <-ctx.Done():
 			return
 		}
+		parts = k.health(ctx)
 	}
+	l.level.Set(slog.LevelInfo)
+	texts := make([]string, len(parts))
+	for i, h := range parts {
+		texts[i] = h.Component + " " + h.State
+	}
+	fmt.Fprintf(p.out, "working: %s\n", strings.Join(texts, ", "))
 }
 
 // inPlace reports whether there is nothing more to wait for: whoever stands by after the longest lease does so for a

@@ -37,7 +37,8 @@ type Store interface {
 
 // Config of the API. The zero value works.
 type Config struct {
-	// Logger gets a line per fault of this program and per change of readiness, never what was posted. Default: none.
+	// Logger gets a line per fault of this program and, as "/readyz" is asked, per change of readiness: "not ready" is a
+	// warning with its reason. It never gets what was posted. Default: none.
 	Logger *slog.Logger
 }
 

@@ -46,7 +46,7 @@ func newWorld(t *testing.T) *world {
 	if w.runner, err = projection.NewRunner(w.pool, w.store.Log(), projection.Config{}, reports.All()...); err != nil {
 		t.Fatal(err)
 	}
-	w.book = book.New(w.store, w.store.Snapshots())
+	w.book = book.New(w.store, w.store.Snapshots(), nil)
 	w.Handler = api.New(w.book, w.store, w.pool, api.Config{Logger: slog.New(slog.NewTextHandler(w.log, nil))})
 	return w
 }

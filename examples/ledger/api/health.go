@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"sync"
 	"time"
@@ -39,12 +40,12 @@ func (a *api) isReady(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), readyTime)
 	defer cancel()
 	h := a.store.Health(ctx)
-	if a.ready.changed(h.State) {
-		a.log.Info("readiness", "ready", h.Ready, "state", h.State, "reason", h.Reason)
-	}
-	status := http.StatusOK
+	status, level, text := http.StatusOK, slog.LevelInfo, "ready"
 	if !h.Ready {
-		status = http.StatusServiceUnavailable
+		status, level, text = http.StatusServiceUnavailable, slog.LevelWarn, "not ready"
+	}
+	if a.ready.changed(h.State) {
+		a.log.Log(r.Context(), level, text, "state", h.State, "reason", h.Reason)
 	}
 	return writeJSON(w, status, healthAnswer{Ready: h.Ready, State: h.State})
 }

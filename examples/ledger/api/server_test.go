@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -90,7 +91,7 @@ func TestFaults(t *testing.T) {
 			t.Parallel()
 			store := broken{memory.New(memory.Config{}), c.err}
 			w := &world{log: new(safeBuffer)}
-			w.Handler = api.New(book.New(store, store.Snapshots()), store, store, api.Config{Logger: slog.New(slog.NewTextHandler(w.log, nil))})
+			w.Handler = api.New(book.New(store, store.Snapshots(), nil), store, store, api.Config{Logger: slog.New(slog.NewTextHandler(w.log, nil))})
 			posted := w.post(t, lunch)
 			posted.says(t, c.status, map[string]any{"type": "urn:daybook:ledger:" + c.kind})
 			if c.status == 503 && (posted.header.Get("Retry-After") == "" || !strings.Contains(posted.text, "with this key") || posted.body["key"] == nil) {
@@ -111,8 +112,19 @@ func TestFaults(t *testing.T) {
 				t.Errorf("%d errors are logged, want 2:\n%s", lines, w.log)
 			}
 			if c.err != nil {
-				if a := w.send(t, http.MethodGet, "/readyz", ""); a.status != 503 || a.body["state"] != "unreachable" || strings.Contains(a.text, "10.0.0.1") {
-					t.Errorf("readiness: %s", a.text)
+				for range 2 {
+					if a := w.send(t, http.MethodGet, "/readyz", ""); a.status != 503 || a.body["state"] != "unreachable" || strings.Contains(a.text, "10.0.0.1") {
+						t.Errorf("readiness: %s", a.text)
+					}
+				}
+				said := 0
+				for line := range strings.Lines(w.log.String()) {
+					if strings.Contains(line, `level=WARN msg="not ready" state=unreachable`) && strings.Contains(line, strconv.Quote(c.err.Error())) {
+						said++
+					}
+				}
+				if said != 1 {
+					t.Errorf("%d lines say that it is not ready, and why; want 1:\n%s", said, w.log)
 				}
 			}
 			w.send(t, http.MethodGet, "/healthz", "").says(t, http.StatusOK, nil)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
 
 	"github.com/daybook-go/daybook/aggregate"
 	"github.com/daybook-go/daybook/eventstore"
@@ -24,11 +25,14 @@ type Book struct {
 	entries  *aggregate.Repository[entry.Entry, entry.Event]
 }
 
-// New returns the ledger in store. The snapshots must belong to the same store.
-func New(store aggregate.Store, snapshots snapshot.Store) *Book {
+// New returns the ledger in store. The snapshots must belong to the same store. The logger gets a line when snapshots
+// begin to fail, which fails no command, and when they work again; nil is [slog.Default].
+func New(store aggregate.Store, snapshots snapshot.Store, logger *slog.Logger) *Book {
+	policy := snapshot.Every(snapshotEvery)
+	policy.Logger = logger
 	return &Book{
 		store:    store,
-		accounts: aggregate.NewRepository(store, account.Type, aggregate.WithSnapshots(snapshots, snapshot.Every(snapshotEvery))),
+		accounts: aggregate.NewRepository(store, account.Type, aggregate.WithSnapshots(snapshots, policy)),
 		entries:  aggregate.NewRepository(store, entry.Type),
 	}
 }

@@ -22,7 +22,7 @@ var may = journal.Date{Year: 2025, Month: 5, Day: 31}
 func newBook(t *testing.T) (*book.Book, *memory.Store) {
 	t.Helper()
 	store := memory.New(memory.Config{})
-	return book.New(store, store.Snapshots()), store
+	return book.New(store, store.Snapshots(), nil), store
 }
 
 // move is an entry that moves euros from one account to another.

@@ -1,7 +1,7 @@
 // Package book is the ledger's commands: those that touch several aggregates at once, an entry and every account it
 // posts to, in one append.
 //
-//	ledger := book.New(store, store.Snapshots())
+//	ledger := book.New(store, store.Snapshots(), logger)
 //	posted, err := ledger.Post(ctx, key, entry, book.OpeningAccounts())
 //
 // # Guarantees
