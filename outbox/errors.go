@@ -1,7 +1,9 @@
 package outbox
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -41,6 +43,43 @@ func (e *PublishError) Unwrap() error { return e.Err }
 //
 //	Consumers []string // "outbox-relay"
 type ShutdownError = consumer.ShutdownError
+
+// lateError is a ShutdownError in the words of a relay.
+type lateError struct{ *consumer.ShutdownError }
+
+func (e *lateError) Error() string {
+	return fmt.Sprintf("outbox: run: shut down: the publisher of %s has not returned, and what it has in hand may still arrive: "+
+		"give it a time-out, or let it watch the context of messages, and end the process", strings.Join(e.Consumers, ", "))
+}
+
+func (e *lateError) Unwrap() error { return e.ShutdownError }
+
+// shutDown returns what Run of a relay says when its workers have ended.
+func shutDown(err error) error {
+	var late *consumer.ShutdownError
+	if errors.As(err, &late) {
+		return &lateError{late}
+	}
+	return err
+}
+
+// enqueueError is an InvalidError in the words of Enqueue.
+type enqueueError struct{ *eventstore.InvalidError }
+
+func (e *enqueueError) Error() string {
+	return "outbox: enqueue: " + strings.TrimPrefix(e.InvalidError.Error(), "eventstore: ")
+}
+
+func (e *enqueueError) Unwrap() error { return e.InvalidError }
+
+// inEnqueue says that an error is one of Enqueue.
+func inEnqueue(err error) error {
+	var invalid *eventstore.InvalidError
+	if errors.As(err, &invalid) {
+		return &enqueueError{invalid}
+	}
+	return fmt.Errorf("outbox: enqueue: %w", err)
+}
 
 // NotInstalledError says that tables of the outbox are not there.
 type NotInstalledError struct {

@@ -14,8 +14,8 @@ import (
 	"github.com/daybook-go/daybook/eventstore"
 )
 
-// Message is what [Enqueue] publishes: something that is no event, such as a command or a notification. Topic, Key, Type
-// and Data are needed as a rule; what else is empty is completed as it is for an event.
+// Message is what [Enqueue] publishes: something that is no event, such as a command or a notification. Topic, Key and
+// Type are needed; what else is empty is completed as it is for an event.
 type Message struct {
 	// Topic is where it is published: 1 to 200 bytes of UTF-8 without control characters.
 	Topic string
@@ -32,7 +32,7 @@ type Message struct {
 	SchemaVersion int
 	// ContentType is the media type of Data. Default: application/octet-stream.
 	ContentType string
-	// Data is the payload, at most 64 MiB.
+	// Data is the payload, at most 64 MiB; it may be empty.
 	Data []byte
 	// Metadata is joined with that of the context ([eventstore.WithMetadata]); what is set here wins.
 	Metadata eventstore.Metadata
@@ -68,17 +68,21 @@ func (s Schema) Enqueue(ctx context.Context, tx pgx.Tx, messages ...Message) err
 		return nil
 	}
 	if tx == nil {
-		return &eventstore.InvalidError{Field: "tx", Reason: "is nil", Remedy: "pass the transaction that the messages belong to"}
+		return &enqueueError{&eventstore.InvalidError{
+			Field: "tx", Value: "nil", Reason: "is no transaction", Remedy: "pass the transaction that the messages belong to",
+		}}
 	}
 	cols, err := prepare(ctx, messages)
 	if err != nil {
-		return err
+		return inEnqueue(err)
 	}
 	if s == "" {
 		s = DefaultSchema
 	}
 	if strings.IndexByte(string(s), 0) >= 0 {
-		return &eventstore.InvalidError{Field: "Schema", Value: string(s), Reason: "contains a zero byte", Remedy: "name the schema of the store"}
+		return &enqueueError{&eventstore.InvalidError{
+			Field: "Schema", Value: string(s), Reason: "contains a zero byte", Remedy: "name the schema of the store",
+		}}
 	}
 	sql := strings.ReplaceAll(enqueueSQL, "{schema}", pgx.Identifier{string(s)}.Sanitize())
 	_, err = tx.Exec(ctx, sql, cols.topics, cols.keys, cols.ids, cols.types, cols.schemaVersions, cols.contentTypes, cols.flags,
@@ -188,6 +192,7 @@ func inMessage(i int, err error) error {
 		fault.Field = field
 	}
 	fault.Field = "messages[" + strconv.Itoa(i) + "]." + fault.Field
+	fault.Remedy = strings.ReplaceAll(fault.Remedy, "the event", "the message")
 	return &fault
 }
 
