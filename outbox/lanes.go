@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -29,6 +30,29 @@ type lane struct {
 	messages, heads int           // taken by the broker in this round
 	err             *PublishError // why the round ended early
 	wake            chan struct{}
+
+	mu   sync.Mutex
+	call call // what the publisher has in hand; others look at it
+}
+
+// call is a message or head that Publish has not returned for yet.
+type call struct {
+	topic    string
+	position eventstore.Position
+	began    time.Time // zero: none
+}
+
+// begin and end keep the call up to date.
+func (at *lane) begin(j job) {
+	at.mu.Lock()
+	at.call = call{j.topic, j.position, time.Now()}
+	at.mu.Unlock()
+}
+
+func (at *lane) end() {
+	at.mu.Lock()
+	at.call = call{}
+	at.mu.Unlock()
 }
 
 // lanes publish a page, each partition in order, several partitions at once. One goroutine uses them.
@@ -38,6 +62,7 @@ type lanes struct {
 	all       []*lane
 	ctx       context.Context // of the round; written while no lane works
 	busy      sync.WaitGroup  // lanes at work in this round
+	watch     *watch          // is told of rounds; may be nil
 	alive     sync.WaitGroup
 }
 
@@ -70,6 +95,19 @@ func (l *lanes) add(j job) {
 	at.jobs = append(at.jobs, j)
 }
 
+// oldest is the call that the publisher has not returned from for the longest time. Any goroutine may ask.
+func (l *lanes) oldest() (oldest call, some bool) {
+	for _, at := range l.all {
+		at.mu.Lock()
+		c := at.call
+		at.mu.Unlock()
+		if !c.began.IsZero() && (!some || c.began.Before(oldest.began)) {
+			oldest, some = c, true
+		}
+	}
+	return oldest, some
+}
+
 // clear forgets what was published.
 func (l *lanes) clear() {
 	for _, at := range l.all {
@@ -83,6 +121,8 @@ func (l *lanes) clear() {
 // is this goroutine's, so that a page of one lane wakes nobody.
 func (l *lanes) round(ctx context.Context) (messages, heads int, err *PublishError) {
 	l.ctx = ctx
+	l.watch.begin()
+	defer l.watch.end()
 	var mine *lane
 	for _, at := range l.all {
 		at.messages, at.heads, at.err = 0, 0, nil
@@ -114,7 +154,9 @@ func (l *lanes) work(at *lane) {
 		err := l.ctx.Err()
 		if err == nil {
 			at.tries++
+			at.begin(j)
 			err = l.publish(j)
+			at.end()
 		}
 		if err != nil {
 			at.err = &PublishError{Topic: j.topic, Partition: j.partition, Position: j.position, Attempt: at.tries, Err: err}

@@ -18,6 +18,9 @@ const (
 	defaultHeadEvery = 50 * time.Millisecond
 	defaultRetention = 7 * 24 * time.Hour
 	defaultClean     = time.Minute
+
+	// longestCall is how long a publisher may take for one message before Health says that it does not return.
+	longestCall = 5 * time.Second
 )
 
 // Config of a [Relay]. The zero value works.
@@ -42,6 +45,7 @@ type Config struct {
 	Observer eventstore.Observer
 
 	probe func(place string)
+	watch *watch // of the relay's publisher
 }
 
 // The places that Config.probe is told, besides those of the consumer.
@@ -85,6 +89,7 @@ func (c Config) withDefaults() Config {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
+	c.watch = &watch{log: c.Logger, limit: longestCall}
 	if c.Observer == nil {
 		c.Observer = eventstore.NopObserver{}
 	}
