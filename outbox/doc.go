@@ -23,8 +23,9 @@
 //     which have no payload, say how far a partition is complete when nothing was published on it.
 //   - One relay publishes at a time, by a lease. One that was replaced cannot move the cursor.
 //   - No transaction is open while a broker is spoken to.
-//   - A message is removed when it is sent and every subscriber has passed it. One that stays behind for longer than
-//     Config.Retention is declared lost by name, and holds nothing back any more.
+//   - A message is removed when it is sent and every subscriber of its topic has passed it; when nobody follows, after an
+//     hour, or after Config.Retention if that is shorter. A subscriber that stays behind for longer than Config.Retention
+//     is declared lost by name, and holds nothing back any more, unless it comes up again.
 //
 // # Caveats
 //
@@ -35,19 +36,21 @@
 //     For those, let the publisher confirm. As of Watermill 1.5: the Kafka publisher waits for the broker, and keeps what
 //     it confirmed through the loss of a broker with Producer.RequiredAcks = sarama.WaitForAll (its default waits for
 //     one); AMQP with Publish.ConfirmDelivery, which is off by default; NATS with JetStream, core NATS never; the Go
-//     channel with BlockPublishUntilSubscriberAck, otherwise also its order is not kept.
+//     channel with BlockPublishUntilSubscriberAck, otherwise also its order is not kept. A subscriber that does not
+//     acknowledge then holds the relay: a slow handler of [Live] on the same channel stops publishing.
 //   - A broker must keep each partition in order for its consumers to need no filling in: give [PartitionKey] to its
-//     marshaler, and with Kafka set Net.MaxOpenRequests = 1 or Producer.Idempotent, so that its own retries do not
-//     overtake each other.
+//     marshaler, and with Kafka set Producer.Idempotent, so that its own retries do not overtake each other, and
+//     Net.MaxOpenRequests = 1, which that asks for.
 //   - An event that is published on two topics has one UUID. A broker that removes repeats by it (NATS with TrackMsgId)
 //     must not keep both topics in one stream.
 //   - A message that the broker refuses for its own sake, because it is too large for example, holds back everything
 //     behind it until the broker takes it; Health names it.
-//   - A publisher that never returns keeps Run from ending in order: give it a time-out of its own, or let it watch
-//     msg.Context(), which ends with the relay.
+//   - A publisher that never returns stops the publishing, which Health says after five seconds, and keeps Run from ending
+//     in order: give it a time-out of its own, or let it watch msg.Context(), which ends with the relay.
 //   - A transaction that writes only a message tells nobody: it is published when the relay looks next, within a second.
 //     Call Wake of the store after the commit, and it is at once.
-//   - Routes added later affect new appends only. A topic that is no longer written keeps its head messages.
+//   - Routes added later affect new appends only. Head messages are sent for topics that a [Subscription] follows, also
+//     for one that is no longer written.
 //   - [Live] has no store behind it, and is lossy on purpose.
 //
 // # Errors
