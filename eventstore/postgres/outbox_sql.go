@@ -47,16 +47,24 @@ own AS (
                  ($26::text[])[least(u.ord, cardinality($26::text[]))] AS causation_id,
                  ($27::text[])[least(u.ord, cardinality($27::text[]))] AS actor,
                  ($28::bytea[])[least(u.ord, cardinality($28::bytea[]))] AS headers, u.data
-            FROM h, unnest($18::text[], $19::uuid[], $20::text[], $29::bytea[]) WITH ORDINALITY AS u(topic, id, type, data, ord)) z)`
+            FROM h, unnest($18::text[], $19::uuid[], $20::text[], $29::bytea[]) WITH ORDINALITY AS u(topic, id, type, data, ord)) z
+  RETURNING first_position AS position)`
+
+// answerOwnOneSQL is answerOneSQL where messages draw positions too: the last of them is what a token asks for.
+const answerOwnOneSQL = `
+SELECT min(position), greatest(max(position), (SELECT max(o.position) FROM own o)), min(partition), min(recorded_at),
+       CASE WHEN count(*) = 0 THEN (SELECT s.version FROM {schema}.streams s WHERE s.stream_id = $1) END,
+       CASE WHEN count(*) = 0 THEN (SELECT s.closed FROM {schema}.streams s WHERE s.stream_id = $1) END
+  FROM ins`
 
 const (
 	appendExistingWholeSQL = headExistingA + `$16` + headExistingB + insertOneSQL + wholeOneSQL + answerOneSQL
 	appendNewWholeSQL      = headNewA + `$16` + headNewB + `$17` + headNewC + insertOneSQL + wholeOneSQL + answerOneSQL
 
 	appendExistingThinSQL = headExistingA + `$18` + headExistingB + insertOneSQL + thinOneSQL + answerOneSQL
-	appendExistingOwnSQL  = headExistingA + `$30` + headExistingB + insertOneSQL + thinOneSQL + ownOneSQL + answerOneSQL
+	appendExistingOwnSQL  = headExistingA + `$30` + headExistingB + insertOneSQL + thinOneSQL + ownOneSQL + answerOwnOneSQL
 	appendNewThinSQL      = headNewA + `$18` + headNewB + `$19` + headNewC + insertOneSQL + thinOneSQL + answerOneSQL
-	appendNewOwnSQL       = headNewA + `$30` + headNewB + `$31` + headNewC + insertOneSQL + thinOneSQL + ownOneSQL + answerOneSQL
+	appendNewOwnSQL       = headNewA + `$30` + headNewB + `$31` + headNewC + insertOneSQL + thinOneSQL + ownOneSQL + answerOwnOneSQL
 )
 
 // thinManySQL writes the thin rows of an append to several streams: $21 stream, $22 topic, $23 and $24 the offsets of each
@@ -92,9 +100,18 @@ own AS (
                          AS u(stream_id, topic, id, type, content_type, schema_version, flags, tenant, correlation_id, causation_id,
                               actor, headers, data, ord)
                     JOIN b USING (stream_id)
-                   ORDER BY u.ord) y) z)`
+                   ORDER BY u.ord) y) z
+  RETURNING first_position AS position, partition)`
+
+// answerOwnManySQL is answerManySQL where messages draw positions too. The greatest of the partition counts, which is that
+// of the stream or of one that is delivered in one order with it.
+const answerOwnManySQL = `
+SELECT w.ord, w.actual, w.closed, v.ok, coalesce(r.partition, w.partition), v.at, r.first,
+       greatest(r.last, (SELECT max(o.position) FROM own o WHERE r.last IS NOT NULL AND o.partition = r.partition))
+  FROM w CROSS JOIN verdict v LEFT JOIN r USING (stream_id)
+ ORDER BY w.ord`
 
 const (
 	appendManyThinSQL = insertManySQL + thinManySQL + answerManySQL
-	appendManyOwnSQL  = insertManySQL + thinManySQL + ownManySQL + answerManySQL
+	appendManyOwnSQL  = insertManySQL + thinManySQL + ownManySQL + answerOwnManySQL
 )

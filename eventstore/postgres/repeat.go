@@ -51,9 +51,29 @@ func (s *Store) explain(ctx context.Context, q eventQuerier, p *plan, cause erro
 			return eventstore.AppendResult{}, cause
 		}
 	}
+	if err := p.coverMessages(ctx, s); err != nil {
+		return eventstore.AppendResult{}, errors.Join(cause, err)
+	}
 	result := p.result(s.epoch)
 	result.Repeated = true
 	return result, nil
+}
+
+// coverMessages lets the token of a repeated append ask for the messages that its routes made, whose positions are not
+// known any more: for everything that is stored by now.
+func (p *plan) coverMessages(ctx context.Context, s *Store) error {
+	if len(p.pub.to) == 0 {
+		return nil
+	}
+	if _, err := s.SafeHead(ctx); err != nil { // raises the highest position known
+		return err
+	}
+	for i := range p.outcomes {
+		if o := &p.outcomes[i]; o.events > 0 {
+			o.last = max(o.last, s.head.highest.Load())
+		}
+	}
+	return nil
 }
 
 // lookAgain reads the heads in a statement of its own, which sees what the refused one waited for.
