@@ -3,6 +3,7 @@ package projection
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -82,12 +83,22 @@ func (w *Waiter) waitFor(ctx context.Context, token eventstore.Token, in []Named
 	defer timer.Stop()
 	behind := &behindBy{name: q.refs[0].Name, version: q.refs[0].Version}
 	asked := 0
-	for delay, due := firstPoll, false; ; {
-		moves, known := q.local(w.db)
+	// The database is asked at a certain time, however often a worker moves until then: it may never reach the token.
+	var next time.Time
+	for delay := firstPoll; ; {
+		moves, known, seen := q.local(w.db)
 		if known == arrived {
 			return nil
 		}
-		if known == unknown || due {
+		if seen != nil && asked == 0 { // the database knows of all of them
+			behind = seen
+		}
+		if moves != nil {
+			delay = max(delay, localPoll)
+		}
+		if known == onTheWay && next.IsZero() {
+			next = time.Now().Add(delay)
+		} else if known == unknown || !time.Now().Before(next) {
 			now, err := q.ask(ctx, w.db)
 			if err != nil {
 				if ctx.Err() != nil {
@@ -103,18 +114,14 @@ func (w *Waiter) waitFor(ctx context.Context, token eventstore.Token, in []Named
 					return err
 				}
 			}
+			next, delay = time.Now().Add(delay), min(delay*3/2, lastPoll)
 		}
-		if moves != nil {
-			delay = max(delay, localPoll)
-		}
-		timer.Reset(delay)
+		timer.Reset(time.Until(next))
 		select {
 		case <-ctx.Done():
 			return q.stale(behind, ctx.Err())
 		case <-moves:
-			due = false
 		case <-timer.C:
-			due, delay = true, min(delay*3/2, lastPoll)
 		}
 	}
 }
@@ -163,8 +170,8 @@ const (
 )
 
 // local asks the workers of this process: nobody needs the database to tell that they have arrived, or that they have
-// not. moves is closed when one that is on the way moves.
-func (q *question) local(db Querier) (moves <-chan struct{}, known knowledge) {
+// not. moves is closed when one that is on the way moves; seen is how far it has come.
+func (q *question) local(db Querier) (moves <-chan struct{}, known knowledge, seen *behindBy) {
 	known = arrived
 	for _, ref := range q.refs {
 		reached, moved := consumer.ReachedBy(ref, q.token.Epoch())
@@ -172,12 +179,21 @@ func (q *question) local(db Querier) (moves <-chan struct{}, known knowledge) {
 		case moved == nil:
 			known = unknown
 		case !q.reached(reached.Applied):
-			return moved, onTheWay
+			return moved, onTheWay, &behindBy{name: ref.Name, version: ref.Version, have: q.lowest(reached.Applied)}
 		case reached.Home != db: // perhaps a standby, which may not have it yet
 			known = unknown
 		}
 	}
-	return nil, known
+	return nil, known, nil
+}
+
+// lowest is how far progress has come in the partitions of the token.
+func (q *question) lowest(p consumer.Progress) int64 {
+	have := int64(math.MaxInt64)
+	for _, partition := range q.partitions {
+		have = min(have, p.At(int(partition)).Ordinal())
+	}
+	return have
 }
 
 // reached reports whether progress has everything that the token stands for.
