@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -140,11 +139,10 @@ func (k *keeper) published(ctx context.Context, token eventstore.Token) error {
 	defer look.Stop()
 	for {
 		lag, err := k.relay.Lag(ctx)
-		var begins *outbox.NotInstalledError
 		switch {
-		case errors.As(err, &begins), err == nil && lag.State == "not started": // in a moment
 		case err != nil:
 			return err
+		case lag.State == "not started": // in a moment
 		case lag.State != "running":
 			return fmt.Errorf("the relay is %s, so that nothing is published: %s", lag.State, lag.Reason)
 		case !lag.Cursor.Before(want):
