@@ -48,9 +48,10 @@ type Lag struct {
 	State, Reason string
 	// Owner is the process that works on it, empty when there is none.
 	Owner string
-	// Applied is the position up to which everything has taken effect, Head the last event stored.
+	// Applied is the position up to which everything has taken effect, Head the last event stored; for a projection that
+	// follows a topic without all of the log, the last message of that topic.
 	Applied, Head eventstore.Position
-	// Behind is the distance between them: at most so many events of the log are still to come.
+	// Behind is the distance between them: at most so many events or messages are still to come.
 	Behind int64
 	// Age is how long the first of them has been stored; zero when there is none.
 	Age time.Duration
@@ -75,12 +76,21 @@ func (r *Runner) Lag(ctx context.Context) ([]Lag, error) {
 	return lags, nil
 }
 
-// lagSQL looks at events above the floor only, so that old ranges of the log are not touched. It is planned each time.
+// lagSQL looks at what is above the floor only, so that old ranges are not touched. The source of a consumer names the
+// topic that it follows when that does not carry all of the log; its rows begin in the block of positions that the floor is
+// in, and do not overlap. It is planned each time.
 const lagSQL = `
 SELECT c.state, c.reason, CASE WHEN s.expires_at > clock_timestamp() THEN s.owner ELSE '' END, s.floor,
-       coalesce((SELECT max(e.position) FROM {schema}.events e WHERE e.position > s.floor), s.floor),
-       coalesce((SELECT greatest(extract(epoch FROM clock_timestamp() - e.recorded_at), 0) FROM {schema}.events e
-                  WHERE e.position > s.floor ORDER BY e.position LIMIT 1), 0)::double precision
+       coalesce(CASE WHEN c.source LIKE 'topic %' THEN
+         (SELECT o.last_position FROM {schema}.outbox o
+           WHERE o.first_position >= (s.floor >> 12) << 12 AND o.last_position > s.floor AND o.topic = substr(c.source, 7)
+           ORDER BY o.first_position DESC LIMIT 1)
+       ELSE (SELECT max(e.position) FROM {schema}.events e WHERE e.position > s.floor) END, s.floor),
+       coalesce(greatest(extract(epoch FROM clock_timestamp() - CASE WHEN c.source LIKE 'topic %' THEN
+         (SELECT o.recorded_at FROM {schema}.outbox o
+           WHERE o.first_position >= (s.floor >> 12) << 12 AND o.last_position > s.floor AND o.topic = substr(c.source, 7)
+           ORDER BY o.first_position LIMIT 1)
+       ELSE (SELECT e.recorded_at FROM {schema}.events e WHERE e.position > s.floor ORDER BY e.position LIMIT 1) END), 0), 0)::double precision
   FROM {schema}.consumers c
   JOIN {schema}.segments s ON s.consumer = c.consumer AND s.version = c.version AND s.segment = 0
  WHERE c.consumer = $1 AND c.version = $2`

@@ -36,8 +36,8 @@ type ConsumerStatus struct {
 	Applied eventstore.Position
 	// Positions is the distance to the safe head, an upper bound of the number of events behind.
 	Positions int64
-	// Oldest is when the first event not applied yet was recorded, for a relay the first message not sent; zero when there
-	// is none.
+	// Oldest is when the first event not applied yet was recorded, for a relay the first message not sent, for who follows a
+	// topic without all of the log the first message of it not applied; zero when there is none.
 	Oldest time.Time
 }
 
@@ -84,9 +84,10 @@ func (s *Store) Status(ctx context.Context) (Status, error) {
 const consumersSQL = `
 SELECT c.consumer, c.version, c.kind, coalesce(g.segment, 0), c.state, c.reason, c.since,
        CASE WHEN g.expires_at > clock_timestamp() THEN g.owner ELSE '' END, coalesce(g.floor, $1::bigint),
-       CASE WHEN g.floor < $1::bigint AND c.kind = 'relay' THEN
+       CASE WHEN g.floor < $1::bigint AND (c.kind = 'relay' OR c.source LIKE 'topic %') THEN
          (SELECT o.recorded_at FROM {schema}.outbox o
            WHERE o.first_position >= (g.floor >> 12) << 12 AND o.last_position > g.floor AND o.first_position <= $1::bigint
+             AND (c.kind = 'relay' OR o.topic = substr(c.source, 7))
            ORDER BY o.first_position LIMIT 1)
             WHEN g.floor < $1::bigint THEN
          (SELECT e.recorded_at FROM {schema}.events e WHERE e.position > g.floor AND e.position <= $1::bigint ORDER BY e.position LIMIT 1) END
