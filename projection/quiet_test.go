@@ -43,11 +43,8 @@ func TestQuietStreamBesideAHotOne(t *testing.T) {
 	})
 	t.Logf("median delay from commit to read model: idle %v, beside the hot stream %v, when waiting writers hold the head %v", idle, beside, control)
 	// The hot writers and the projection share the machine, so some of the delay is its; the control has the same load.
-	if limit := 10*idle + 60*time.Millisecond; beside > limit {
-		t.Errorf("the quiet stream is in the read model after %v, more than %v", beside, limit)
-	}
-	if control < 2*beside {
-		t.Errorf("the control has a delay of %v, not much worse than %v: the test shows nothing", control, beside)
+	if beside >= control/2 {
+		t.Errorf("the quiet stream is in the read model after %v, not much sooner than when the head is held: %v", beside, control)
 	}
 }
 

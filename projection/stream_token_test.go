@@ -156,7 +156,7 @@ func TestStreamShutdown(t *testing.T) {
 	stopRelay()
 	endLoad()
 	<-ended
-	if err := goleak.Find(before); err != nil {
+	if err := goleak.Find(before, readerOfPgx); err != nil {
 		t.Error(err)
 	}
 	if n := len(values(w.world, "deaf_handler")); n != 0 {
