@@ -20,7 +20,7 @@ type sent struct {
 // publishes: they are read at the beginning of a tenure and forgotten at its end.
 type chains struct {
 	partitions int
-	topics     []string // in the order in which they were met
+	followed   []string // topics that get heads
 	byTopic    map[string]map[int]*sent
 	moved      []*sent
 }
@@ -29,18 +29,25 @@ func newChains(partitions int) *chains {
 	return &chains{partitions: partitions, byTopic: map[string]map[int]*sent{}}
 }
 
-// know makes a topic known: heads are published for all of its partitions from now on. It reports whether it was new.
-func (c *chains) know(topic string) bool {
+// follow sets the topics that get heads: those that somebody follows. It reports whether one is new.
+func (c *chains) follow(topics []string) (fresh bool) {
+	for _, topic := range topics {
+		fresh = fresh || !slices.Contains(c.followed, topic)
+		c.know(topic)
+	}
+	c.followed = topics
+	return fresh
+}
+
+func (c *chains) know(topic string) {
 	if c.byTopic[topic] != nil {
-		return false
+		return
 	}
 	of := make(map[int]*sent, c.partitions)
 	for p := range c.partitions {
 		of[p] = &sent{topic: topic, partition: p}
 	}
 	c.byTopic[topic] = of
-	c.topics = append(c.topics, topic)
-	return true
 }
 
 func (c *chains) at(topic string, partition int) *sent {
@@ -75,7 +82,7 @@ func (c *chains) link(m *eventstore.OutboxMessage) (previous eventstore.Position
 // heads are the head messages that say: everything up to a position is published. They are due for every partition that
 // was last told less.
 func (c *chains) heads(through eventstore.Position, add func(job)) (n int) {
-	for _, topic := range c.topics {
+	for _, topic := range c.followed {
 		of := c.byTopic[topic]
 		for p := range c.partitions {
 			if s := of[p]; s.announced.Before(through) {

@@ -105,6 +105,13 @@ func (r *Relay) Run(ctx context.Context) error {
 	return consumer.Run(ctx, db, r.worker)
 }
 
+// forget ends what troubled the relay, without claiming that the broker is well again.
+func (r *Relay) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.trouble = nil
+}
+
 // register makes the relay's rows, which the first relay of a store does.
 func (r *Relay) register(ctx context.Context, db *pgxpool.Pool) error {
 	for _, table := range []string{"consumers", "outbox_tails", "subscribers"} { // those of the first migration, and of the one that made relays
@@ -136,7 +143,7 @@ func (r *Relay) publishOutbox(ctx context.Context, t *consumer.Tenure) error {
 	if err != nil {
 		return err
 	}
-	defer r.recovered() // whoever publishes next has troubles of its own
+	defer r.forget() // whoever publishes next has troubles of its own
 	defer l.end()
 	background.Go(func() { r.clean(ctx) })
 	for {

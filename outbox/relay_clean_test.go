@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -177,4 +178,37 @@ func (g *gatedRows) ReadPage(ctx context.Context, q eventstore.OutboxQuery) (eve
 		}
 	}
 	return g.Rows.ReadPage(ctx, q)
+}
+
+// An orderly end saves what was published, and nothing of what the broker did not take: the next relay would link its first
+// message to one that nobody has.
+func TestRelayEndsWhileTheBrokerRefuses(t *testing.T) {
+	t.Parallel()
+	w := newRelayWorld(t)
+	b := &tape{}
+	var more atomic.Int64
+	b.before = func(_ string, got received) error {
+		switch more.Add(1) {
+		case 1, 2: // the cursor of the second is put off
+			w.send(1, "t", 1)
+			return nil
+		}
+		return errors.New("the broker is full")
+	}
+	r := w.relay(b, Config{quiet: time.Hour})
+	w.send(1, "t", 1)
+	stop := w.start(r)
+	relayEventually(t, "the broker refuses", func() bool { return more.Load() > 2 && r.Health(t.Context()).State == "waiting" })
+	stop()
+	if beyond := relayAsk[int](w, `SELECT count(*) FROM daybook.outbox_tails t, daybook.segments s
+		WHERE s.consumer = 'outbox-relay' AND t.position > s.floor`); beyond != 0 {
+		t.Error("a chain ends with what was never published")
+	}
+	after := &tape{}
+	w.start(w.relay(after, Config{}))
+	w.sent()
+	checkRepeats(t, b.all(), after.all())
+	if last := after.messages(); len(last) == 0 || last[len(last)-1].previous.IsZero() || !last[len(last)-1].previous.Before(last[len(last)-1].position) {
+		t.Errorf("the last message says what is before it: %+v", last)
+	}
 }

@@ -19,6 +19,9 @@ const (
 	defaultRetention = 7 * 24 * time.Hour
 	defaultClean     = time.Minute
 
+	// defaultQuiet bounds what a crash repeats of what was published while the relay kept up.
+	defaultQuiet = 10 * time.Millisecond
+
 	// longestCall is how long a publisher may take for one message before Health says that it does not return.
 	longestCall = 5 * time.Second
 )
@@ -45,7 +48,8 @@ type Config struct {
 	Observer eventstore.Observer
 
 	probe func(place string)
-	watch *watch // of the relay's publisher
+	watch *watch        // of the relay's publisher
+	quiet time.Duration // the shortest time between two moves of the cursor while the relay keeps up
 }
 
 // The places that Config.probe is told, besides those of the consumer.
@@ -86,6 +90,7 @@ func (c Config) withDefaults() Config {
 	c.HeadEvery = cmp.Or(c.HeadEvery, defaultHeadEvery)
 	c.Retention = cmp.Or(c.Retention, defaultRetention)
 	c.CleanEvery = cmp.Or(c.CleanEvery, defaultClean)
+	c.quiet = cmp.Or(c.quiet, defaultQuiet)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -35,7 +35,33 @@ func (w *relayWorld) everybodyTold(b *tape, topic string, position int64) {
 	})
 }
 
-// Heads tell every partition of every topic how far it is complete, also when only others write, and when the system
+// listened makes a consumer of topics.
+func (w *relayWorld) listened(topics ...string) {
+	w.t.Helper()
+	w.exec("INSERT INTO daybook.consumers (consumer, version, kind) VALUES ('listener', 1, 'projection')")
+	w.exec("INSERT INTO daybook.subscribers (topic, group_name, consumer, version) SELECT unnest($1::text[]), 'listeners', 'listener', 1", topics)
+}
+
+// Heads are for who follows: topics that were used once, and are followed by nobody, cost nothing.
+func TestRelayHeadsAreForFollowersOnly(t *testing.T) {
+	t.Parallel()
+	w := newRelayWorld(t)
+	w.listened("t")
+	b := &tape{}
+	w.start(w.relay(b, Config{HeadEvery: time.Millisecond}))
+	for i := range 20 {
+		w.send(1, fmt.Sprint("once", i), i)
+	}
+	w.send(1, "t", 1)
+	w.everybodyTold(b, "t", w.head())
+	for _, h := range b.heads() {
+		if h.topic != "t" {
+			t.Fatalf("a head of topic %q, which nobody follows", h.topic)
+		}
+	}
+}
+
+// Heads tell every partition of every topic that is followed how far it is complete, also when only others write, and when the system
 // goes idle right after a message; when nothing moves there are none.
 func TestRelayHeads(t *testing.T) {
 	t.Parallel()
@@ -48,6 +74,7 @@ func TestRelayHeads(t *testing.T) {
 	if n := len(b.all()); n != 0 {
 		t.Errorf("%d messages were published before there was a topic", n)
 	}
+	w.listened("t", "u")
 	w.send(1, "t", 3)
 	w.everybodyTold(b, "t", w.head())
 	for range 5 { // the second is put off: heads were just sent
@@ -85,6 +112,7 @@ func TestRelayHeads(t *testing.T) {
 func TestRelayHeadsAreRare(t *testing.T) {
 	t.Parallel()
 	w := newRelayWorld(t)
+	w.listened("t")
 	var rounds []time.Time
 	var n, written atomic.Int64
 	b := &tape{before: func(_ string, got received) error {
@@ -137,6 +165,7 @@ func TestRelayDoesWhatItPutOff(t *testing.T) {
 	w := newRelayWorld(t)
 	b := &tape{}
 	rows := deafRows{w.store.Outbox(), make(chan struct{})}
+	w.listened("t")
 	w.send(1, "t", 1)
 	r, err := NewRelay(w.pool, rows, b, Config{HeadEvery: 200 * time.Millisecond})
 	if err != nil {
@@ -184,6 +213,7 @@ func TestRelayHeadsAfterTakeover(t *testing.T) {
 	t.Parallel()
 	w := newRelayWorld(t)
 	first, second := &tape{}, &tape{}
+	w.listened("t")
 	stop := w.start(w.relay(first, Config{}))
 	w.send(3, "t", 3)
 	w.sent()

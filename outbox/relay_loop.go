@@ -16,9 +16,6 @@ import (
 )
 
 const (
-	// quiet is the shortest time between two moves of the cursor while the relay keeps up: a crash repeats what was
-	// published within it.
-	quiet = 10 * time.Millisecond
 	// lookEvery is how often the relay looks for topics that somebody has begun to follow.
 	lookEvery = time.Second
 
@@ -39,6 +36,7 @@ type publishing struct {
 	atEnd   bool                // the last page was not full
 	moved   time.Time           // of the cursor
 	unsaved bool                // messages were published since
+	broken  bool                // chains hold what was not published
 	headed  eventstore.Position // heads say so for all partitions
 	heads   time.Time           // when that was
 	fresh   bool                // a topic became known since
@@ -100,9 +98,7 @@ func (l *publishing) look(ctx context.Context) error {
 			Remedy: "restart the program",
 		})
 	}
-	for _, topic := range topics {
-		l.fresh = l.chains.know(topic) || l.fresh
-	}
+	l.fresh = l.chains.follow(topics) || l.fresh
 	l.looked = time.Now()
 	return nil
 }
@@ -132,6 +128,7 @@ func (l *publishing) step(ctx context.Context) error {
 	}
 	if len(page.Messages)+heads > 0 {
 		if err := l.publish(ctx, page.Through); err != nil {
+			l.broken = true
 			return err
 		}
 	}
@@ -140,7 +137,7 @@ func (l *publishing) step(ctx context.Context) error {
 		l.cfg.probe(probePublished)
 	}
 	l.unsaved = l.unsaved || len(page.Messages) > 0
-	if l.atEnd && time.Since(l.moved) < quiet {
+	if l.atEnd && time.Since(l.moved) < l.cfg.quiet {
 		return nil
 	}
 	return l.commit()
@@ -148,7 +145,7 @@ func (l *publishing) step(ctx context.Context) error {
 
 // headsOpen reports whether some partition may have been told less than a position.
 func (l *publishing) headsOpen(through eventstore.Position) bool {
-	return l.fresh || (len(l.chains.topics) > 0 && l.headed.Before(through))
+	return l.fresh || (len(l.chains.followed) > 0 && l.headed.Before(through))
 }
 
 // publish returns when the broker has taken all that is in the lanes. It tries without end: the broker is environment.
@@ -180,7 +177,7 @@ func (l *publishing) publish(ctx context.Context, through eventstore.Position) e
 
 // commit moves the cursor, together with the last messages of chains, behind what is published.
 func (l *publishing) commit() error {
-	if !l.tenure.Floor().Before(l.through) {
+	if l.broken || !l.tenure.Floor().Before(l.through) {
 		return nil
 	}
 	t := l.chains.movedTails()
@@ -216,7 +213,7 @@ func rest(ctx context.Context, d time.Duration) bool {
 const tailsSQL = `SELECT topic, partition, position FROM {schema}.outbox_tails WHERE consumer = $1 AND version = $2`
 
 const lookSQL = `
-SELECT s.epoch::text, ARRAY(SELECT DISTINCT u.topic FROM {schema}.subscribers u ORDER BY u.topic) FROM {schema}.store s`
+SELECT s.epoch::text, ARRAY(SELECT DISTINCT u.topic FROM {schema}.subscribers u WHERE u.state = 'following' ORDER BY u.topic) FROM {schema}.store s`
 
 const moveTailsSQL = `
 INSERT INTO {schema}.outbox_tails (consumer, version, topic, partition, position)

@@ -81,7 +81,7 @@ func (l *publishing) wait(ctx context.Context) (due bool, err error) {
 // due is when something that was put off must be done; zero when there is nothing.
 func (l *publishing) due() (at time.Time) {
 	if l.tenure.Floor().Before(l.through) {
-		at = l.moved.Add(quiet)
+		at = l.moved.Add(l.cfg.quiet)
 	}
 	if l.headsOpen(l.through) {
 		if heads := l.heads.Add(l.cfg.HeadEvery); at.IsZero() || heads.Before(at) {
