@@ -3,9 +3,7 @@ package projection
 import (
 	"context"
 	"errors"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -53,31 +51,23 @@ func TestWaitForeverWhileTheWorkerMoves(t *testing.T) {
 	t.Parallel()
 	v := counts("moving")
 	w := newWorld(t, v)
-	w.start(w.runner(Config{}, v))
-	token := w.append("s", added{1})
-	w.wait(token, v)
-	ctx, cancel := context.WithCancel(context.Background())
-	var load sync.WaitGroup
-	defer load.Wait()
-	defer cancel()
-	for n := range 4 {
-		load.Go(func() {
-			for ctx.Err() == nil {
-				if _, err := w.store.Append(ctx, eventstore.To(stream(string(rune('a'+n))), eventstore.AnyVersion, encode(t, added{1})...)); err != nil && ctx.Err() == nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	beyond := eventstore.MakeToken(token.Epoch(), eventstore.Mark{Partition: 3, Position: eventstore.PositionAt(1 << 40)})
-	for range 5 {
-		waiting, end := context.WithTimeout(t.Context(), patience)
-		began := time.Now()
-		err := w.waiter().WaitFor(waiting, beyond, v)
-		end()
-		mustBe[*eventstore.HistoryError](t, err)
-		if took := time.Since(began); took > patience/3 {
-			t.Errorf("answered after %v", took)
+	var last eventstore.Token
+	for range 20 {
+		events := make([]any, 200)
+		for i := range events {
+			events[i] = added{1}
 		}
+		last = w.append("s", events...)
+	}
+	end := last.Marks()[0].Position.Ordinal()
+	beyond := eventstore.MakeToken(last.Epoch(), eventstore.Mark{Partition: 3, Position: eventstore.PositionAt(1 << 40)})
+	floor := func() int64 { return ask[int64](w, "SELECT floor FROM daybook.segments") }
+	w.start(w.runner(Config{BatchSize: 1}, v)) // moves at each event
+	eventually(t, "it moves", func() bool { return floor() > 0 })
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	mustBe[*eventstore.HistoryError](t, w.waiter().WaitFor(ctx, beyond, v))
+	if at := floor(); at >= end {
+		t.Errorf("answered when the worker was at %d of %d and had come to rest", at, end)
 	}
 }
