@@ -24,6 +24,11 @@ type LostError struct {
 
 // Error names the consumer, what it lost and the remedy.
 func (e *LostError) Error() string {
+	if e.Applied.IsZero() {
+		return fmt.Sprintf("outbox: consumer %q of group %q has applied nothing of topic %q, whose messages up to position %s are cleaned away, "+
+			"because all who followed had passed them or the retention was over: start it with StartAt: outbox.AtHead, "+
+			"or set CatchUp if the topic carries the whole log", e.Consumer, e.Group, e.Topic, e.Cleaned)
+	}
 	return fmt.Sprintf("outbox: consumer %q of group %q has applied topic %q up to position %s, and what follows was cleaned away up to %s "+
 		"because the group was behind for longer than the retention: install a new version of it, fill what it lacks by other means, "+
 		"and let it start at the head", e.Consumer, e.Group, e.Topic, e.Applied, e.Cleaned)

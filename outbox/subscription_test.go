@@ -436,3 +436,50 @@ func TestSubscriptionHoldsWhatComesEarly(t *testing.T) {
 		}
 	})
 }
+
+// TestSubscriptionWaitsForTheHead: a hole that this process may not read yet is waited for, not asked for again and again.
+func TestSubscriptionWaitsForTheHead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rows, broker := &lateRows{fakeRows: newFakeRows(1)}, newFakeBroker()
+		messages := someMessages(rand.New(rand.NewPCG(6, 1)), "test", 1, 3)
+		s := newTestSubscription(t, rows, broker, SubscriptionConfig{Silence: time.Hour})
+		f := &follower{t: t, partitions: 1}
+		beside(t, func(ctx context.Context) {
+			<-broker.subs
+			pause(ctx, time.Millisecond)
+			rows.late.Store(true)
+			rows.add(messages...)
+			broker.send(ctx, published(rows.fakeRows, messages)[2])
+			pause(ctx, time.Second)
+			rows.late.Store(false)
+		})
+		if err := f.follow(t.Context(), s, 10, f.has(messages)); err != nil {
+			t.Fatal(err)
+		}
+		f.complete(messages)
+		if n := rows.refused.Load(); n == 0 || n > 100 {
+			t.Errorf("the outbox was asked %d times within a second", n)
+		}
+	})
+}
+
+// lateRows knows less of the log, for a while, than what a relay has published.
+type lateRows struct {
+	*fakeRows
+	late    atomic.Bool
+	refused atomic.Int64
+}
+
+func (r *lateRows) ReadPage(ctx context.Context, q eventstore.OutboxQuery) (eventstore.OutboxPage, error) {
+	if r.late.Load() {
+		r.refused.Add(1)
+		return eventstore.OutboxPage{Through: q.After}, nil
+	}
+	return r.fakeRows.ReadPage(ctx, q)
+}
+
+func (r *lateRows) Wait(ctx context.Context, _ eventstore.Position) error {
+	pause(ctx, 50*time.Millisecond) // as a log does that is not woken
+	return ctx.Err()
+}
