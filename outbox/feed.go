@@ -76,6 +76,9 @@ func (d *feed) Next(ctx context.Context, until time.Time) (consumer.Batch, error
 		case len(d.pending) > 0 && d.pending[0].err != nil:
 			return consumer.Batch{}, d.pending[0].err
 		case len(d.pending) > 0:
+			if err := d.checkEnd(ctx); err != nil {
+				return consumer.Batch{}, err
+			}
 			if batch := d.take(); len(batch.Events) > 0 || len(batch.Marks) > 0 {
 				return batch, nil
 			}
@@ -183,6 +186,28 @@ func (d *feed) ask(ctx context.Context) error {
 	}
 	d.goBack(head)
 	return nil
+}
+
+// checkEnd refuses what lies beyond the end of the log: it is forged, or of a history that a restore took back. What is
+// published is committed, so that a message is never ahead of a reading that began when it had come.
+func (d *feed) checkEnd(ctx context.Context) error {
+	for asked := false; ; asked = true {
+		end := d.sub.rows.Highest()
+		beyond := slices.IndexFunc(d.pending, func(it item) bool { return it.err == nil && it.position.After(end) })
+		switch {
+		case beyond < 0:
+			return nil
+		case asked:
+			return &eventstore.HistoryError{
+				Reason: fmt.Sprintf("a message on topic %q says that it is at position %s, and the log ends at %s",
+					d.sub.cfg.Topic, d.pending[beyond].position, end),
+				Remedy: "find out whether the database was restored without `daybook epoch new`, or who else publishes on this topic",
+			}
+		}
+		if _, err := d.sub.rows.SafeHead(ctx); err != nil {
+			return err
+		}
+	}
 }
 
 // take judges what has come. What a message was waited for by comes right behind it.

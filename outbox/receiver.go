@@ -92,7 +92,7 @@ func (s *Subscription) detach(reader *reader[item]) {
 
 func (r *receiver) run(ctx context.Context) {
 	for again := 50 * time.Millisecond; ctx.Err() == nil; again = min(2*again, subscribeAgain) {
-		messages, err := r.sub.subscriber.Subscribe(ctx, r.sub.cfg.Topic)
+		messages, err := r.subscribe(ctx)
 		if err == nil && ctx.Err() == nil {
 			r.sub.become(true, "following", "")
 			if r.receive(ctx, messages) > 0 {
@@ -105,6 +105,16 @@ func (r *receiver) run(ctx context.Context) {
 			pause(ctx, again)
 		}
 	}
+}
+
+// subscribe takes a panic of the subscriber for an error: it must not end the program.
+func (r *receiver) subscribe(ctx context.Context) (messages <-chan *message.Message, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the subscriber panicked: %v", p)
+		}
+	}()
+	return r.sub.subscriber.Subscribe(ctx, r.sub.cfg.Topic)
 }
 
 func (r *receiver) receive(ctx context.Context, messages <-chan *message.Message) (n int) {

@@ -26,6 +26,8 @@ type Rows interface {
 	// Clean removes what the relay has sent and everybody who follows has passed; subscribers that are behind by more than
 	// retention are declared lost first. It may be called from several processes at once.
 	Clean(ctx context.Context, retention time.Duration) (eventstore.CleanReport, error)
+	// Highest is the greatest position that this process knows to be committed, without asking; SafeHead brings it up to date.
+	Highest() eventstore.Position
 	// Epoch is the history that the store was opened with.
 	Epoch() uuid.UUID
 	// Epochs asks the database which history it has now, and which it had before.

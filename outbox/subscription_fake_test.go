@@ -118,6 +118,8 @@ func (r *fakeRows) Clean(context.Context, time.Duration) (eventstore.CleanReport
 	return eventstore.CleanReport{}, nil
 }
 
+func (r *fakeRows) Highest() eventstore.Position { return r.end() }
+
 func (r *fakeRows) Epoch() uuid.UUID { return r.epoch }
 func (r *fakeRows) Epochs(context.Context) (uuid.UUID, []uuid.UUID, error) {
 	return r.epoch, r.earlier, nil

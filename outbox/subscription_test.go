@@ -483,3 +483,30 @@ func (r *lateRows) Wait(ctx context.Context, _ eventstore.Position) error {
 	pause(ctx, 50*time.Millisecond) // as a log does that is not woken
 	return ctx.Err()
 }
+
+// TestSubscriptionRefusesTheFuture: what lies beyond the end of the log stops the consumer by name, whatever it says comes
+// before it.
+func TestSubscriptionRefusesTheFuture(t *testing.T) {
+	t.Parallel()
+	for name, previous := range map[string]int64{"with a hole": 999_999, "without": 0} {
+		synctest.Test(t, func(t *testing.T) {
+			rows, broker := newFakeRows(1), newFakeBroker()
+			messages := someMessages(rand.New(rand.NewPCG(7, 1)), "test", 1, 3)
+			s := newTestSubscription(t, rows, broker, SubscriptionConfig{})
+			f := &follower{t: t, partitions: 1}
+			beside(t, func(ctx context.Context) {
+				<-broker.subs
+				rows.add(messages...)
+				broker.send(ctx, published(rows, messages)...)
+				forged := messages[0]
+				forged.Position = eventstore.PositionAt(1_000_000)
+				broker.send(ctx, newEncoder(rows.epoch, rows.Schema()).encode(forged, eventstore.PositionAt(previous)))
+			})
+			err := f.follow(t.Context(), s, 10, func() bool { return false })
+			if !errors.Is(err, eventstore.ErrHistory) || !strings.Contains(err.Error(), "1000000") {
+				t.Errorf("%s: the error is %v", name, err)
+			}
+			f.complete(messages)
+		})
+	}
+}

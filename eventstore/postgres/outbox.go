@@ -149,6 +149,12 @@ func (o *Outbox) SafeHead(ctx context.Context) (eventstore.Position, error) {
 	return o.log.store.SafeHead(ctx)
 }
 
+// Highest is the greatest position that this process knows to be committed; it asks nobody. [Outbox.SafeHead] brings it up
+// to date.
+func (o *Outbox) Highest() eventstore.Position {
+	return eventstore.PositionAt(o.log.store.head.highest.Load())
+}
+
 // Epoch identifies the history of the store, as it was when the store was opened; see [Outbox.Epochs].
 func (o *Outbox) Epoch() uuid.UUID { return o.log.store.epoch }
 

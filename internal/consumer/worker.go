@@ -118,7 +118,9 @@ func (w *Worker) run(ctx context.Context, db *pgxpool.Pool) {
 		var stop *stopError
 		switch {
 		case errors.As(err, &stop):
-			w.stop(ctx, db, l, stop.Error())
+			if !w.stop(ctx, db, l, stop.Error()) {
+				continue
+			}
 			return
 		case ctx.Err() != nil:
 			w.release(ctx, db, l)
@@ -144,18 +146,23 @@ func (e *stopError) Error() string { return e.err.Error() }
 func (e *stopError) Unwrap() error { return e.err }
 
 // stop records the reason, also when the worker is asked to end meanwhile. While the database is away it tries on: the
-// lease, not renewed any more, lets another process in, which comes to its own verdict.
-func (w *Worker) stop(ctx context.Context, db *pgxpool.Pool, l *lease, reason string) {
+// lease, not renewed any more, lets another process in, which comes to its own verdict. It reports false when
+// another had taken over before: what a worker believes that was replaced means nothing, and it stands by.
+func (w *Worker) stop(ctx context.Context, db *pgxpool.Pool, l *lease, reason string) bool {
 	w.become(Stopped, reason)
 	var retry backoff
 	for {
-		err := w.writeStop(ctx, db, l, reason)
-		if err == nil || errors.Is(err, errLost) {
-			return
+		switch err := w.writeStop(ctx, db, l, reason); {
+		case err == nil:
+			return true
+		case errors.Is(err, errLost):
+			w.become(Standby, err.Error())
+			return false
+		default:
+			w.log.Warn("consumer could not record why it stopped", "error", err.Error())
 		}
-		w.log.Warn("consumer could not record why it stopped", "error", err.Error())
 		if !pause(ctx, retry.next()) {
-			return
+			return true
 		}
 	}
 }
