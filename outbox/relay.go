@@ -102,7 +102,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		}
 		return err
 	}
-	return consumer.Run(ctx, db, r.worker)
+	return shutDown(consumer.Run(ctx, db, r.worker))
 }
 
 // forget ends what troubled the relay, without claiming that the broker is well again.

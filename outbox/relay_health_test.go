@@ -1,7 +1,6 @@
 package outbox
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"sync/atomic"
@@ -28,18 +27,6 @@ func TestRelayHealthWhilePublishDoesNotReturn(t *testing.T) {
 	var lines relayLines
 	r := w.relay(b, Config{Logger: lines.logger()})
 	r.cfg.watch.limit = 50 * time.Millisecond
-	r.worker = consumer.NewTask(r.ref, r.cfg.inner(), func(ctx context.Context, tenure *consumer.Tenure) error {
-		l, err := r.begin(ctx, tenure)
-		if err != nil {
-			return err
-		}
-		defer l.end()
-		r.watches(l.lanes)
-		for err == nil && ctx.Err() == nil {
-			err = l.step(ctx)
-		}
-		return errors.Join(ctx.Err(), err)
-	})
 	w.send(1, "o", 1)
 	w.start(r)
 	w.sent()

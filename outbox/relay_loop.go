@@ -73,6 +73,7 @@ func (r *Relay) begin(ctx context.Context, t *consumer.Tenure) (*publishing, err
 		return nil, err
 	}
 	l.lanes = openLanes(r.cfg.Lanes, newEncoder(l.epoch, r.ref.Store), r.publisher)
+	r.watches(l.lanes)
 	l.ctx, l.stop = context.WithCancel(ctx)
 	return l, nil
 }

@@ -29,10 +29,10 @@ const (
 type Start int
 
 const (
-	// AtBeginning: with the first message of the topic. When the outbox has been cleaned before, and there is no CatchUp,
-	// a new consumer has lost that: it stops with a [*LostError].
+	// AtBeginning: with the first message of the topic. When something of the topic has been cleaned away before, and there
+	// is no CatchUp, a new consumer has lost that: it stops with a [*LostError].
 	AtBeginning Start = iota
-	// AtHead: with what is published from now on. What came before is never applied.
+	// AtHead: with what is committed after the consumer has first begun. What came before is never applied.
 	AtHead
 )
 

@@ -88,7 +88,8 @@ func (n *noted) count(through int64, now uint64) uint64 {
 }
 
 // Wake tells readers, in this process at once and in others by a notification, that something was committed. Append
-// does so by itself; after an append with [Store.WithTx] the caller does, once he has committed.
+// does so by itself; after an append with [Store.WithTx], or a message of outbox.Enqueue, the caller does, once he has
+// committed.
 func (s *Store) Wake() {
 	s.wake.broadcast()
 	select {
