@@ -22,6 +22,7 @@ type feed struct {
 	read    []eventstore.Position // of each partition: everything up to here was handed out
 	pending []item                // taken from the buffer, not looked at
 	held    held                  // came before their predecessors
+	end     eventstore.Position   // the log reached this far when pending was looked at
 	space   []item                // what pending is cut from
 	changed []bool                // partitions that have moved since the last batch
 
@@ -188,32 +189,30 @@ func (d *feed) ask(ctx context.Context) error {
 	return nil
 }
 
-// checkEnd refuses what lies beyond the end of the log: it is forged, or of a history that a restore took back. What is
-// published is committed, so that a message is never ahead of a reading that began when it had come.
+// checkEnd refuses what lies beyond the end of the log, behind everything that came before it: it is forged, or of a history
+// that a restore took back. What is published is committed, so that a message is never ahead of a reading that began when
+// it had come.
 func (d *feed) checkEnd(ctx context.Context) error {
-	for asked := false; ; asked = true {
-		end := d.sub.rows.Highest()
-		beyond := slices.IndexFunc(d.pending, func(it item) bool { return it.err == nil && it.position.After(end) })
-		switch {
-		case beyond < 0:
-			return nil
-		case asked:
-			return &eventstore.HistoryError{
-				Reason: fmt.Sprintf("a message on topic %q says that it is at position %s, and the log ends at %s",
-					d.sub.cfg.Topic, d.pending[beyond].position, end),
-				Remedy: "find out whether the database was restored without `daybook epoch new`, or who else publishes on this topic",
-			}
-		}
-		if _, err := d.sub.rows.SafeHead(ctx); err != nil {
-			return err
-		}
+	beyond := func(it item) bool { return it.err == nil && it.position.After(d.end) }
+	if d.end = d.sub.rows.Highest(); !slices.ContainsFunc(d.pending, beyond) {
+		return nil
+	}
+	if _, err := d.sub.rows.SafeHead(ctx); err != nil {
+		return err
+	}
+	if d.end = d.sub.rows.Highest(); !beyond(d.pending[0]) {
+		return nil
+	}
+	return &eventstore.HistoryError{
+		Reason: fmt.Sprintf("a message on topic %q says that it is at position %s, and the log ends at %s", d.sub.cfg.Topic, d.pending[0].position, d.end),
+		Remedy: "find out whether the database was restored without `daybook epoch new`, or who else publishes on this topic",
 	}
 }
 
 // take judges what has come. What a message was waited for by comes right behind it.
 func (d *feed) take() consumer.Batch {
 	var batch consumer.Batch
-	for len(d.pending) > 0 && d.pending[0].err == nil && len(batch.Events) < d.f.Limit {
+	for len(d.pending) > 0 && d.pending[0].err == nil && len(batch.Events) < d.f.Limit && !d.pending[0].position.After(d.end) {
 		it := d.pending[0]
 		d.pending = d.pending[1:]
 		d.judge(it, &batch)
