@@ -100,7 +100,7 @@ func pacedRatio(ctx context.Context, e *env, store *postgres.Store, round int) (
 				return
 			}
 			trips = append(trips, trip)
-			time.Sleep(5 * time.Millisecond)
+			time.Sleep(5 * time.Millisecond) // the questions must not be a load themselves
 		}
 		asked <- nil
 	}()

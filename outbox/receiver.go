@@ -102,7 +102,7 @@ func (r *receiver) run(ctx context.Context) {
 		}
 		if ctx.Err() == nil {
 			r.sub.become(false, "waiting", fmt.Sprintf("subscribe to topic %q: %v", r.sub.cfg.Topic, err))
-			pause(ctx, again)
+			rest(ctx, again)
 		}
 	}
 }
@@ -201,14 +201,4 @@ func (r *receiver) put(ctx context.Context, it item) bool {
 	err := r.buffer.put(patient, it)
 	r.overflowing = err != nil
 	return err == nil || ctx.Err() == nil
-}
-
-// pause waits, or returns early when ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

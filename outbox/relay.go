@@ -114,14 +114,8 @@ func (r *Relay) forget() {
 
 // register makes the relay's rows, which the first relay of a store does.
 func (r *Relay) register(ctx context.Context, db *pgxpool.Pool) error {
-	for _, table := range []string{"consumers", "outbox_tails", "subscribers"} { // those of the first migration, and of the one that made relays
-		var there bool
-		if err := db.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", pgx.Identifier{r.ref.Store, table}.Sanitize()).Scan(&there); err != nil {
-			return fmt.Errorf("outbox: run: look for the tables: %w", err)
-		}
-		if !there {
-			return &NotInstalledError{Schema: r.ref.Store, Missing: "table " + table}
-		}
+	if err := r.installed(ctx, db); err != nil {
+		return err
 	}
 	if _, err := db.Exec(ctx, r.sql(registerRelaySQL), r.ref.Name, r.ref.Version); err != nil {
 		return fmt.Errorf("outbox: run: register the relay: %w", err)

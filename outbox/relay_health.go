@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/internal/consumer"
@@ -187,7 +188,7 @@ func (r *Relay) Lag(ctx context.Context) (Lag, error) {
 		Scan(&l.State, &l.Reason, &l.Owner, &cursor, &age)
 	pg := (*pgconn.PgError)(nil)
 	if l.State == notStarted || errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "3F000") { // no such table, no such schema
-		if missing := r.installed(ctx); missing != nil {
+		if missing := r.installed(ctx, r.pool); missing != nil {
 			return Lag{}, missing
 		}
 	}
@@ -205,9 +206,9 @@ func (r *Relay) Lag(ctx context.Context) (Lag, error) {
 const notStarted = "not started"
 
 // installed returns a [*NotInstalledError] when a table is not there.
-func (r *Relay) installed(ctx context.Context) error {
+func (r *Relay) installed(ctx context.Context, db *pgxpool.Pool) error {
 	var missing string
-	err := r.pool.QueryRow(ctx, missingSQL, pgx.QueryExecModeExec, r.ref.Store).Scan(&missing)
+	err := db.QueryRow(ctx, missingSQL, pgx.QueryExecModeExec, r.ref.Store).Scan(&missing)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil

@@ -122,7 +122,7 @@ func TestSubscriptionMakesGoodWhatABrokerDoes(t *testing.T) {
 						}
 						broker.send(ctx, m)
 						if i%10 == 9 {
-							pause(ctx, time.Millisecond)
+							rest(ctx, time.Millisecond)
 						}
 					}
 					rows.add(left...)
@@ -170,7 +170,7 @@ func TestSubscriptionWithoutABroker(t *testing.T) {
 			<-broker.subs
 			for _, m := range messages {
 				rows.add(m)
-				pause(ctx, 50*time.Millisecond)
+				rest(ctx, 50*time.Millisecond)
 			}
 		})
 		began := time.Now()
@@ -218,7 +218,7 @@ func TestSubscriptionStartsAtTheHead(t *testing.T) {
 		var ready atomic.Bool
 		beside(t, func(ctx context.Context) {
 			<-broker.subs
-			pause(ctx, time.Second/2)
+			rest(ctx, time.Second/2)
 			ready.Store(true)
 			// What was sent before and comes late must not be taken for what is new.
 			rows.add(messages[60:]...)
@@ -252,7 +252,7 @@ func TestSubscriptionSwitchesBetweenLogAndStream(t *testing.T) {
 				for i, m := range messages {
 					rows.add(m)
 					broker.send(ctx, sent[i])
-					pause(ctx, time.Millisecond)
+					rest(ctx, time.Millisecond)
 				}
 			})
 			for !f.has(messages)() {
@@ -312,7 +312,7 @@ func TestSubscriptionOfARemovedRow(t *testing.T) {
 		f := &follower{t: t, partitions: 1}
 		beside(t, func(ctx context.Context) {
 			<-broker.subs
-			pause(ctx, time.Millisecond)
+			rest(ctx, time.Millisecond)
 			rows.add(messages[0], messages[1], messages[2], messages[4]) // the fourth was deleted by hand
 			broker.send(ctx, published(rows, messages)[4])
 		})
@@ -447,11 +447,11 @@ func TestSubscriptionWaitsForTheHead(t *testing.T) {
 		f := &follower{t: t, partitions: 1}
 		beside(t, func(ctx context.Context) {
 			<-broker.subs
-			pause(ctx, time.Millisecond)
+			rest(ctx, time.Millisecond)
 			rows.late.Store(true)
 			rows.add(messages...)
 			broker.send(ctx, published(rows.fakeRows, messages)[2])
-			pause(ctx, time.Second)
+			rest(ctx, time.Second)
 			rows.late.Store(false)
 		})
 		if err := f.follow(t.Context(), s, 10, f.has(messages)); err != nil {
@@ -480,7 +480,7 @@ func (r *lateRows) ReadPage(ctx context.Context, q eventstore.OutboxQuery) (even
 }
 
 func (r *lateRows) Wait(ctx context.Context, _ eventstore.Position) error {
-	pause(ctx, 50*time.Millisecond) // as a log does that is not woken
+	rest(ctx, 50*time.Millisecond) // as a log does that is not woken
 	return ctx.Err()
 }
 
