@@ -14,6 +14,14 @@ type Observer interface {
 	ObserveWait(WaitObservation)
 	// ObservePublish is called after each attempt of a relay to publish a page.
 	ObservePublish(PublishObservation)
+	// ObserveLoad is called after each load of an aggregate.
+	ObserveLoad(LoadObservation)
+	// ObserveCommand is called after each command.
+	ObserveCommand(CommandObservation)
+	// ObserveSnapshot is called for each snapshot that was due.
+	ObserveSnapshot(SnapshotObservation)
+	// ObserveAdmission is called for each request that was let in or sent away.
+	ObserveAdmission(AdmissionObservation)
 }
 
 // AppendObservation describes one append.
@@ -54,6 +62,54 @@ type PublishObservation struct {
 	Err      error // nil when the broker took all; else the rest is tried again
 }
 
+// LoadObservation describes one load of an aggregate.
+type LoadObservation struct {
+	Category string
+	// Events is how many events were folded.
+	Events int
+	// Cached: the state came from the memory of the process; Snapshot: from a snapshot. Neither: from the events alone.
+	Cached, Snapshot bool
+	// Overshoot is how many events more than the policy of the snapshots promises were folded, because snapshots were
+	// late or lost; see package snapshot.
+	Overshoot int
+	Duration  time.Duration
+	Err       error
+}
+
+// CommandObservation describes one command.
+type CommandObservation struct {
+	// Name is the type of the command, or what was done: "handle account".
+	Name string
+	// Attempts is how often it was decided, Merged how often it was appended behind events that left its decision right.
+	Attempts, Merged int
+	// Repeated: its key was known, and the first outcome was returned.
+	Repeated bool
+	Events   int
+	Duration time.Duration
+	Err      error // nil when it was carried out
+}
+
+// SnapshotObservation describes a snapshot that was due.
+type SnapshotObservation struct {
+	Category string
+	Bytes    int
+	// Dropped: the queue was full, and the next command will try again.
+	Dropped  bool
+	Duration time.Duration
+	Err      error // nil when it was stored
+}
+
+// AdmissionObservation describes one request at the door.
+type AdmissionObservation struct {
+	// Class is the priority, Tenant whose request it was.
+	Class, Tenant string
+	// Waited is how long it stood in the queue.
+	Waited time.Duration
+	// Queue and Limit are how many were waiting, and how many may run at once, when it was decided.
+	Queue, Limit int
+	Err          error // nil when it was let in
+}
+
 // NopObserver observes nothing.
 type NopObserver struct{}
 
@@ -68,5 +124,17 @@ func (NopObserver) ObserveWait(WaitObservation) {}
 
 // ObservePublish does nothing.
 func (NopObserver) ObservePublish(PublishObservation) {}
+
+// ObserveLoad does nothing.
+func (NopObserver) ObserveLoad(LoadObservation) {}
+
+// ObserveCommand does nothing.
+func (NopObserver) ObserveCommand(CommandObservation) {}
+
+// ObserveSnapshot does nothing.
+func (NopObserver) ObserveSnapshot(SnapshotObservation) {}
+
+// ObserveAdmission does nothing.
+func (NopObserver) ObserveAdmission(AdmissionObservation) {}
 
 var _ Observer = NopObserver{}

@@ -3,12 +3,13 @@
 -- of their owner.
 GRANT USAGE ON SCHEMA {schema} TO {role};
 GRANT USAGE, SELECT ON SEQUENCE {schema}.log_position TO {role};
-GRANT SELECT ON {schema}.store, {schema}.migrations, {schema}.ranges, {schema}.epochs, {schema}.outbox_topics TO {role};
-GRANT SELECT, INSERT ON {schema}.events, {schema}.outbox TO {role};
+GRANT SELECT ON {schema}.store, {schema}.migrations, {schema}.ranges, {schema}.epochs, {schema}.outbox_topics, {schema}.outcome_turn TO {role};
+GRANT SELECT, INSERT ON {schema}.events, {schema}.outbox, {schema}.outcomes TO {role};
 GRANT SELECT, INSERT, UPDATE ON {schema}.streams TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.consumers, {schema}.segments, {schema}.checkpoints, {schema}.outbox_tails,
-  {schema}.subscribers, {schema}.snapshots TO {role};
+  {schema}.subscribers, {schema}.snapshots, {schema}.stream_snapshots, {schema}.operations TO {role};
 REVOKE EXECUTE ON PROCEDURE {schema}.add_range(bigint, bigint) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION {schema}.ensure_ranges(int), {schema}.partition_of(text, int),
   {schema}.commit_batch(text, int, int, bigint, bigint, bigint, bigint, text[], int[], bigint[], bigint[]),
-  {schema}.declare_lost(interval, timestamptz), {schema}.raise_cleaned(interval, timestamptz), {schema}.drop_cleaned(int) TO {role};
+  {schema}.declare_lost(interval, timestamptz), {schema}.raise_cleaned(interval, timestamptz), {schema}.drop_cleaned(int),
+  {schema}.turn_outcomes(interval, timestamptz), {schema}.refuse_known_key(text, text) TO {role};

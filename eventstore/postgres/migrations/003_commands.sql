@@ -1,0 +1,121 @@
+-- Commands under pressure: how commands with a key ended, several snapshots of a stream, and operations that are carried
+-- out later.
+--
+-- Serves programs from version 1 on.
+
+-- Requests are compared by a keyed hash, so that who reads the table cannot try out what was asked.
+ALTER TABLE {schema}.store ADD COLUMN secret bytea NOT NULL
+  DEFAULT (uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()));
+ALTER TABLE {schema}.store ALTER COLUMN secret DROP DEFAULT;
+
+-- How commands with a key ended. Four parts take turns: one is written, the two before it are kept, the fourth is emptied
+-- before its turn comes. One part is written for half of the time that keys are kept. That a key is there once is seen to
+-- by the advisory lock of its writers.
+CREATE TABLE {schema}.outcomes (
+  part         smallint NOT NULL,
+  scope        text COLLATE "C" NOT NULL,
+  key          text COLLATE "C" NOT NULL,
+  call         uuid     NOT NULL,
+  request      bytea    NOT NULL,                            -- HMAC-SHA-256
+  kind         smallint NOT NULL CHECK (kind BETWEEN 0 AND 2), -- done, refused, expired
+  code         text     NOT NULL DEFAULT '',
+  reason       text     NOT NULL DEFAULT '',
+  content_type text     NOT NULL DEFAULT '',
+  result       bytea    NOT NULL DEFAULT '',
+  streams      text[]   NOT NULL DEFAULT '{}',               -- with the version after the command, and how many events it wrote
+  versions     bigint[] NOT NULL DEFAULT '{}',
+  events       int[]    NOT NULL DEFAULT '{}',
+  stored_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+  PRIMARY KEY (scope, key, part),
+  CHECK (cardinality(streams) = cardinality(versions) AND cardinality(streams) = cardinality(events))
+) PARTITION BY LIST (part);
+CREATE TABLE {schema}.outcomes_0 PARTITION OF {schema}.outcomes FOR VALUES IN (0);
+CREATE TABLE {schema}.outcomes_1 PARTITION OF {schema}.outcomes FOR VALUES IN (1);
+CREATE TABLE {schema}.outcomes_2 PARTITION OF {schema}.outcomes FOR VALUES IN (2);
+CREATE TABLE {schema}.outcomes_3 PARTITION OF {schema}.outcomes FOR VALUES IN (3);
+
+-- The part that is written is turn % 4.
+CREATE TABLE {schema}.outcome_turn (
+  singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
+  turn      bigint      NOT NULL DEFAULT 0,
+  since     timestamptz NOT NULL DEFAULT clock_timestamp(),
+  emptied   boolean     NOT NULL DEFAULT true                -- the part of the next turn is empty
+);
+INSERT INTO {schema}.outcome_turn DEFAULT VALUES;
+
+-- Moves on when it is time. A part of turn s is written until turn s + 1 begins; turns s + 1 and s + 2 last half of `keep`
+-- each, so when turn s + 3 begins its rows are older than `keep`. It is emptied a quarter of `keep` later, since a
+-- transaction that began in turn s may commit after it. What cannot be emptied is kept, and the turn lasts longer.
+CREATE FUNCTION {schema}.turn_outcomes(keep interval, now timestamptz DEFAULT clock_timestamp(), OUT turned boolean, OUT emptied boolean)
+  LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
+DECLARE
+  t record;
+BEGIN
+  turned := false; emptied := false;
+  IF keep IS NULL OR keep < interval '1 second' THEN
+    RAISE EXCEPTION 'daybook: turn_outcomes: keep is %, shorter than a second', keep USING ERRCODE = 'DB001';
+  END IF;
+  SELECT o.turn, o.since, o.emptied INTO t FROM {schema}.outcome_turn o FOR UPDATE SKIP LOCKED;
+  IF NOT FOUND THEN RETURN; END IF;
+  IF t.emptied AND now >= t.since + keep / 2 THEN
+    UPDATE {schema}.outcome_turn o SET turn = o.turn + 1, since = now, emptied = false;
+    turned := true;
+  ELSIF NOT t.emptied AND now >= t.since + keep / 4 THEN
+    BEGIN
+      EXECUTE format('TRUNCATE {schema}.%I', 'outcomes_' || (t.turn + 1) % 4);
+      UPDATE {schema}.outcome_turn o SET emptied = true;
+      emptied := true;
+    EXCEPTION WHEN lock_not_available THEN
+      NULL; -- somebody reads it: next time
+    END;
+  END IF;
+END $$;
+
+-- Raises when an outcome is stored under a key. It runs after the key's lock, in a statement of its own, and so sees what
+-- the lock was waited for.
+CREATE FUNCTION {schema}.refuse_known_key(p_scope text, p_key text) RETURNS void LANGUAGE plpgsql SET enable_seqscan = off AS $$
+BEGIN
+  IF EXISTS (SELECT FROM {schema}.outcomes o WHERE o.scope = p_scope AND o.key = p_key) THEN
+    RAISE EXCEPTION 'daybook: an outcome is stored under this key' USING ERRCODE = 'DB005';
+  END IF;
+END $$;
+
+-- Several snapshots of a stream. Programs of version 2 and before keep theirs in the table snapshots.
+CREATE TABLE {schema}.stream_snapshots (
+  stream_id    text COLLATE "C" NOT NULL,
+  fingerprint  text COLLATE "C" NOT NULL,
+  version      bigint NOT NULL,
+  position     bigint NOT NULL,
+  content_type text COLLATE "C" NOT NULL,
+  data         bytea  NOT NULL,
+  taken_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+  PRIMARY KEY (stream_id, fingerprint, version)
+);
+INSERT INTO {schema}.stream_snapshots (stream_id, fingerprint, version, position, content_type, data, taken_at)
+SELECT s.stream_id, s.fingerprint, s.version, s.position, s.content_type, s.data, s.taken_at FROM {schema}.snapshots s;
+
+-- Commands that are carried out later, for whoever asks how they are doing. The id is that of the command.
+CREATE TABLE {schema}.operations (
+  id           uuid PRIMARY KEY,
+  scope        text COLLATE "C" NOT NULL DEFAULT '',
+  type         text COLLATE "C" NOT NULL,
+  state        text NOT NULL DEFAULT 'accepted' CHECK (state IN ('accepted', 'running', 'done', 'refused', 'expired', 'failed')),
+  progress     real NOT NULL DEFAULT 0 CHECK (progress BETWEEN 0 AND 1),
+  note         text NOT NULL DEFAULT '',
+  code         text NOT NULL DEFAULT '',                     -- of a refusal
+  reason       text NOT NULL DEFAULT '',
+  content_type text NOT NULL DEFAULT '',
+  result       bytea NOT NULL DEFAULT '',
+  stream       text COLLATE "C" NOT NULL DEFAULT '',
+  version      bigint NOT NULL DEFAULT 0,
+  token        text NOT NULL DEFAULT '',
+  revision     bigint NOT NULL DEFAULT 1,                    -- rises with each change
+  accepted_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+  started_at   timestamptz,
+  changed_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+  finished_at  timestamptz,
+  deadline     timestamptz
+) WITH (fillfactor = 70);
+CREATE INDEX operations_finished ON {schema}.operations (finished_at) WHERE finished_at IS NOT NULL;
+
+REVOKE EXECUTE ON FUNCTION {schema}.turn_outcomes(interval, timestamptz), {schema}.refuse_known_key(text, text) FROM PUBLIC;
