@@ -15,6 +15,9 @@ var (
 	watermill = []string{"github.com/ThreeDotsLabs/watermill"}
 	// concurrency: small, and without a world of its own.
 	small = []string{"golang.org/x/sync"}
+	// a cache of the process, and what finds the concurrency that a machine bears.
+	caches   = []string{"github.com/hashicorp/golang-lru/v2"}
+	limiters = []string{"github.com/failsafe-go/failsafe-go"}
 	// for packages whose name ends in test.
 	testTools = []string{"github.com/google/go-cmp", "pgregory.net/rapid", "go.uber.org/goleak"}
 	// telemetry is the API only; exporters live in nested modules.
@@ -45,7 +48,8 @@ var rules = []rule{
 	{pkg: "eventstore", foreign: [][]string{ids, codecs}},
 	{pkg: "eventstore/memory", may: []string{"eventstore", "snapshot"}, foreign: [][]string{ids}},
 	{pkg: "snapshot", may: []string{"eventstore"}},
-	{pkg: "aggregate", may: []string{"eventstore", "snapshot"}, foreign: [][]string{ids, small}},
+	{pkg: "aggregate", may: []string{"eventstore", "snapshot"}, foreign: [][]string{ids, small, caches}},
+	{pkg: "aggregate/admission", may: []string{"eventstore"}, foreign: [][]string{limiters}},
 
 	// PostgreSQL.
 	{pkg: "eventstore/postgres", may: []string{"eventstore", "snapshot"}, foreign: [][]string{ids, pgx, small}},
@@ -86,6 +90,8 @@ var neverReach = []struct{ pkg, prefix, why string }{
 	{"snapshot", pgx[0], "the core does not know PostgreSQL"},
 	{"aggregate", pgx[0], "a domain compiles without PostgreSQL"},
 	{"aggregate/aggregatetest", pgx[0], "a domain's tests run without PostgreSQL"},
+	{"aggregate/bus", pgx[0], "commands are handled without knowing PostgreSQL"},
+	{"aggregate/commandhttp", pgx[0], "an API is declared without knowing PostgreSQL"},
 	{"projection", module + "eventstore/postgres", "projections take the log as an interface"},
 	{"saga", module + "eventstore/postgres", "sagas take the log as an interface"},
 	{"saga", module + "aggregate", "sagas declare the one method that they need"},
