@@ -169,6 +169,7 @@ func (m *memberOf[S, E]) write() (eventstore.Write, bool) {
 
 func (m *memberOf[S, E]) committed(ctx context.Context) {
 	if len(m.pending) > 0 {
-		m.repository.takeSnapshot(ctx, m.id, m.base, m.version(), m.state)
+		m.repository.takeSnapshot(ctx, m.id, m.base, m.pending, m.state)
+		m.repository.put(m.id, m.base, m.pending, m.state)
 	}
 }

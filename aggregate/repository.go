@@ -7,26 +7,37 @@ import (
 	"reflect"
 	"strconv"
 
+	"github.com/google/uuid"
+
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/snapshot"
 )
 
-// Repository loads aggregates of one type and lets them decide. It is small and safe for concurrent use; it
-// keeps no state of any aggregate between calls, so a command never decides on something that was not committed.
+// Repository loads aggregates of one type and lets them decide. It is small and safe for concurrent use. It keeps no
+// state of any aggregate between calls, except with [WithCache], and then asks the store whether the state still stands;
+// so a command never decides on something that was not committed.
 type Repository[S, E any] struct {
 	store     Store
 	typ       *Type[S, E]
 	retry     Retry
+	observer  eventstore.Observer
 	snapshots *snapshots[S] // nil: none
+	vault     *vault[S]     // nil: states of this type cannot be kept aside
 }
 
-// Option sets what most repositories leave out; see [WithSnapshots] and [WithRetry].
+// Option sets what most repositories leave out; see [WithSnapshots], [WithCache], [WithObserver] and [WithRetry].
 type Option interface{ applyRepository(*repositoryConfig) }
 
 type repositoryConfig struct {
-	retry  Retry
-	store  snapshot.Store
-	policy snapshot.Policy
+	retry    Retry
+	store    snapshot.Store
+	policy   snapshot.Policy
+	observer eventstore.Observer
+}
+
+// WithObserver tells o about loads, commands and snapshots. Default: [eventstore.NopObserver].
+func WithObserver(o eventstore.Observer) Option {
+	return optionFunc(func(c *repositoryConfig) { c.observer = o })
 }
 
 type optionFunc func(*repositoryConfig)
@@ -58,7 +69,13 @@ func NewRepository[S, E any](store Store, typ *Type[S, E], opts ...Option) *Repo
 	for _, opt := range opts {
 		opt.applyRepository(&config)
 	}
-	r := &Repository[S, E]{store: store, typ: typ, retry: config.retry}
+	r := &Repository[S, E]{store: store, typ: typ, retry: config.retry, observer: config.observer}
+	if r.observer == nil {
+		r.observer = eventstore.NopObserver{}
+	}
+	if v, err := newVault[S](); err == nil {
+		r.vault = v
+	}
 	if config.store != nil {
 		kept, err := newSnapshots[S](config.store, config.policy)
 		if err != nil {
@@ -129,8 +146,17 @@ func (r *Repository[S, E]) Load(ctx context.Context, id string, opts ...LoadOpti
 
 // loaded is what is known of an aggregate before it decides.
 type loaded[S any] struct {
-	state   S
+	state S
+	trail
+	// kept is the state as it was read, when that is at hand without further work; see aside.
+	kept *keptState[S]
+}
+
+// trail is how a state came about.
+type trail struct {
 	version eventstore.Version
+	// last is the id of the event at version.
+	last uuid.UUID
 	// snapshot is the version of the snapshot that was used; 0: none.
 	snapshot eventstore.Version
 	// unusable: a snapshot is there that does not belong to the stream or cannot be read, and is in the way.
@@ -195,6 +221,6 @@ func (r *Repository[S, E]) foldOne(state *loaded[S], stream eventstore.StreamID,
 		return err
 	}
 	state.state = r.typ.evolve(state.state, event)
-	state.version = recorded.Version
+	state.version, state.last = recorded.Version, recorded.ID
 	return nil
 }

@@ -54,7 +54,7 @@ func (r *Repository[S, E]) loadWithSnapshot(ctx context.Context, stream eventsto
 		err := r.fold(&state, stream, events)
 		return state, err
 	}
-	state := loaded[S]{version: kept.Version, snapshot: kept.Version}
+	state := loaded[S]{trail: trail{version: kept.Version, snapshot: kept.Version}}
 	if err := r.snapshots.policy.Codec.Unmarshal(kept.Data, &state.state); err != nil {
 		return r.replayInstead(ctx, stream, kept.Version, fmt.Errorf("decode: %w", err))
 	}
@@ -71,7 +71,7 @@ func (r *Repository[S, E]) loadWithSnapshot(ctx context.Context, stream eventsto
 			return r.replayInstead(ctx, stream, kept.Version, fmt.Errorf("it was taken at position %s, where the stream has version %d at position %s",
 				kept.Position, recorded.Version, recorded.Position))
 		default:
-			proved = true
+			proved, state.last = true, recorded.ID
 		}
 	}
 	if !proved {
@@ -90,7 +90,8 @@ func (r *Repository[S, E]) replayInstead(ctx context.Context, stream eventstore.
 
 // takeSnapshot keeps the state that a command has reached, if it is time to. The command is committed: nothing that
 // happens here may change its outcome.
-func (r *Repository[S, E]) takeSnapshot(ctx context.Context, stream eventstore.StreamID, before loaded[S], version eventstore.Version, state S) {
+func (r *Repository[S, E]) takeSnapshot(ctx context.Context, stream eventstore.StreamID, before loaded[S], pending []eventstore.EventData, state S) {
+	version := before.version + eventstore.Version(len(pending))
 	if r.snapshots == nil || !r.snapshots.policy.Due(before.snapshot, version) {
 		return
 	}
