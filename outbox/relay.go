@@ -117,7 +117,18 @@ func (r *Relay) register(ctx context.Context, db *pgxpool.Pool) error {
 	if err := r.installed(ctx, db); err != nil {
 		return err
 	}
-	if _, err := db.Exec(ctx, r.sql(registerRelaySQL), r.ref.Name, r.ref.Version); err != nil {
+	var known bool
+	err := db.QueryRow(ctx, r.sql(knownRelaySQL), r.ref.Name, r.ref.Version).Scan(&known)
+	if err == nil && !known {
+		err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, r.sql(lockRelaySQL)); err != nil {
+				return err
+			}
+			_, err := tx.Exec(ctx, r.sql(registerRelaySQL), r.ref.Name, r.ref.Version)
+			return err
+		})
+	}
+	if err != nil {
 		return fmt.Errorf("outbox: run: register the relay: %w", err)
 	}
 	return nil
@@ -151,12 +162,18 @@ func (r *Relay) publishOutbox(ctx context.Context, t *consumer.Tenure) error {
 	}
 }
 
-// registerRelaySQL looks before it writes, so that only the first relay of a store needs the right to.
-const registerRelaySQL = `
+// Only the first relay of a store needs the right to write these.
+const (
+	knownRelaySQL = `SELECT EXISTS (SELECT FROM {schema}.consumers WHERE consumer = $1 AND version = $2)`
+
+	// The cleaning of a store without a relay holds the same lock: the first relay begins behind what is gone.
+	lockRelaySQL = `SELECT pg_advisory_xact_lock(hashtextextended('daybook relay ' || '{schema}.outbox_tails'::regclass::oid, 0))`
+
+	registerRelaySQL = `
 WITH c AS (
-  INSERT INTO {schema}.consumers (consumer, version, kind)
-  SELECT $1::text, $2::int, 'relay' WHERE NOT EXISTS (SELECT FROM {schema}.consumers WHERE consumer = $1 AND version = $2)
+  INSERT INTO {schema}.consumers (consumer, version, kind) VALUES ($1::text, $2::int, 'relay')
   ON CONFLICT DO NOTHING
   RETURNING consumer, version)
-INSERT INTO {schema}.segments (consumer, version, segment, first_partition, last_partition)
-SELECT c.consumer, c.version, 0, 0, s.partitions - 1 FROM c, {schema}.store s`
+INSERT INTO {schema}.segments (consumer, version, segment, first_partition, last_partition, floor)
+SELECT c.consumer, c.version, 0, 0, s.partitions - 1, s.outbox_cleaned FROM c, {schema}.store s`
+)

@@ -132,12 +132,21 @@ type Stats struct {
 // NewSubscription checks its configuration; it touches neither database nor broker. The subscriber stays the caller's,
 // who closes it. The errors of all faults are joined.
 func NewSubscription(rows Rows, subscriber message.Subscriber, cfg SubscriptionConfig) (*Subscription, error) {
+	s, err := newSubscription(rows, cfg)
+	if subscriber == nil {
+		err = errors.Join(err, errors.New("outbox: new subscription: subscriber is nil: pass a Watermill subscriber"))
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.subscriber = subscriber
+	return s, nil
+}
+
+func newSubscription(rows Rows, cfg SubscriptionConfig) (*Subscription, error) {
 	err := cfg.validate()
 	if rows == nil {
 		err = errors.Join(err, errors.New("outbox: new subscription: rows is nil: pass store.Outbox()"))
-	}
-	if subscriber == nil {
-		err = errors.Join(err, errors.New("outbox: new subscription: subscriber is nil: pass a Watermill subscriber"))
 	}
 	if err != nil {
 		return nil, err
@@ -147,9 +156,7 @@ func NewSubscription(rows Rows, subscriber message.Subscriber, cfg SubscriptionC
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Subscription{
-		rows: rows, subscriber: subscriber, cfg: cfg, log: cfg.Logger.With("topic", cfg.Topic, "group", cfg.Group),
-	}
+	s := &Subscription{rows: rows, cfg: cfg, log: cfg.Logger.With("topic", cfg.Topic, "group", cfg.Group)}
 	s.state = eventstore.Health{Component: s.component(), Ready: true, State: "standby", Reason: "nobody follows", Since: time.Now()}
 	return s, nil
 }
@@ -165,6 +172,9 @@ func (s *Subscription) Carries() string {
 	}
 	return "topic " + s.cfg.Topic
 }
+
+// StartsAt is SubscriptionConfig.StartAt.
+func (s *Subscription) StartsAt() Start { return s.cfg.StartAt }
 
 // ReadPage reads the topic like a log, without the broker: from SubscriptionConfig.CatchUp if that is set, else from the
 // outbox. It is an [*LostError] when the outbox no longer has what lies after a position.

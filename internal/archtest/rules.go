@@ -58,6 +58,11 @@ var rules = []rule{
 	{pkg: "saga", may: []string{"eventstore", "internal/consumer"}, foreign: [][]string{ids, pgx, small, codecs}},
 	{pkg: "outbox", may: []string{"eventstore", "internal/consumer"}, foreign: [][]string{ids, pgx, small, watermill}},
 
+	{
+		pkg: "outbox/commands", may: []string{"eventstore", "internal/consumer", "outbox", "aggregate", "aggregate/bus", "aggregate/admission"},
+		foreign: [][]string{ids, pgx, small, codecs},
+	},
+
 	// What tests import: the package it is for, the core, testing.
 	{pkg: "eventstore/eventstoretest", may: []string{"eventstore", "internal/testscale"}, foreign: [][]string{ids, testTools, small}},
 	{pkg: "eventstore/postgres/postgrestest", may: []string{"eventstore/postgres", "internal/pgserver"}, foreign: [][]string{pgx, {testcontainers}}},

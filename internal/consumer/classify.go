@@ -59,6 +59,18 @@ func classify(err error, dead bool) kind {
 	return failure
 }
 
+// Away reports whether err says that a database cannot be reached or is not up: what waiting mends, and no repeat.
+func Away(err error) bool {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		switch pg.Code {
+		case "40001", "40P01", "55P03": // somebody else's transaction
+			return false
+		}
+	}
+	return classify(err, false) == environment && !errors.Is(err, eventstore.ErrBusy) && !errors.Is(err, eventstore.ErrUnconfirmed)
+}
+
 // tooLarge: the driver sends no message over a gigabyte, and says that it may be sent again. Only fewer events at a time
 // make it smaller. The driver has no type or value for this error.
 func tooLarge(err error) bool { return strings.Contains(err.Error(), "message body too large") }

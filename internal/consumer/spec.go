@@ -44,6 +44,9 @@ type Plan interface {
 	Apply(ctx context.Context, tx pgx.Tx, b *pgx.Batch) error
 }
 
+// Committed is implemented by a [Plan] that wants to know when its transaction is committed. The method must not block.
+type Committed interface{ Committed() }
+
 // EventError says at which event of the run an Applier failed.
 type EventError struct {
 	Index int

@@ -55,6 +55,9 @@ func (t *Tenure) transact(events []eventstore.RecordedEvent, to Progress) error 
 		return t.rollback(conn, err, false)
 	}
 	t.w.cfg.Probe(ProbeCommitted)
+	if c, ok := plan.(Committed); ok {
+		c.Committed()
+	}
 	return nil
 }
 

@@ -71,10 +71,14 @@ BEGIN
   END IF;
 END $$;
 
--- Raises when an outcome is stored under a key. It runs after the key's lock, in a statement of its own, and so sees what
--- the lock was waited for.
-CREATE FUNCTION {schema}.refuse_known_key(p_scope text, p_key text) RETURNS void LANGUAGE plpgsql SET enable_seqscan = off AS $$
+-- Waits for the lock of a key, and raises when an outcome is stored under the key. The look-up is a statement of its own
+-- and so sees what the lock was waited for.
+CREATE FUNCTION {schema}.refuse_known_key(p_lock bigint, p_scope text, p_key text) RETURNS void
+  LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE
+  locked boolean;
 BEGIN
+  locked := pg_advisory_xact_lock(p_lock) IS NOT NULL; -- PERFORM would start a query
   IF EXISTS (SELECT FROM {schema}.outcomes o WHERE o.scope = p_scope AND o.key = p_key) THEN
     RAISE EXCEPTION 'daybook: an outcome is stored under this key' USING ERRCODE = 'DB005';
   END IF;
@@ -99,6 +103,7 @@ CREATE TABLE {schema}.operations (
   id           uuid PRIMARY KEY,
   scope        text COLLATE "C" NOT NULL DEFAULT '',
   type         text COLLATE "C" NOT NULL,
+  request      bytea NOT NULL DEFAULT '',                    -- HMAC-SHA-256 of what is asked; empty when nobody enqueued it by a queue
   state        text NOT NULL DEFAULT 'accepted' CHECK (state IN ('accepted', 'running', 'done', 'refused', 'expired', 'failed')),
   progress     real NOT NULL DEFAULT 0 CHECK (progress BETWEEN 0 AND 1),
   note         text NOT NULL DEFAULT '',
@@ -118,4 +123,50 @@ CREATE TABLE {schema}.operations (
 ) WITH (fillfactor = 70);
 CREATE INDEX operations_finished ON {schema}.operations (finished_at) WHERE finished_at IS NOT NULL;
 
-REVOKE EXECUTE ON FUNCTION {schema}.turn_outcomes(interval, timestamptz), {schema}.refuse_known_key(text, text) FROM PUBLIC;
+-- As before, and: where no relay has ever run, commands may go that the dispatcher has passed, up to the first message that
+-- waits for a relay. The lock keeps the first relay from beginning below what goes meanwhile.
+CREATE OR REPLACE FUNCTION {schema}.raise_cleaned(hold interval, now timestamptz DEFAULT clock_timestamp()) RETURNS bigint
+  LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_custom_plan AS $$
+DECLARE
+  cleaned bigint;
+  passed  bigint;
+  held    bigint;
+BEGIN
+  -- One at a time: what is found below must still hold when it is written.
+  SELECT s.outbox_cleaned INTO cleaned FROM {schema}.store s WHERE s.singleton FOR NO KEY UPDATE;
+  PERFORM pg_advisory_xact_lock(hashtextextended('daybook relay ' || '{schema}.outbox_tails'::regclass::oid, 0));
+  passed := (SELECT min(g.floor) FROM {schema}.segments g WHERE g.consumer = 'outbox-relay' AND g.version = 1);
+  IF passed IS NULL THEN
+    passed := coalesce((SELECT min(g.floor) FROM {schema}.segments g JOIN {schema}.consumers c ON c.consumer = g.consumer AND c.version = g.version
+                         WHERE g.consumer = 'commands' AND g.version = 1 AND c.kind = 'dispatcher'), 0);
+    IF passed <= cleaned THEN RETURN cleaned; END IF;
+    held := (SELECT o.first_position FROM {schema}.outbox o
+              WHERE o.first_position > cleaned AND o.first_position <= passed AND o.topic <> 'commands'
+              ORDER BY o.first_position LIMIT 1);
+    passed := least(passed, held - 1);
+  END IF;
+  IF passed <= cleaned THEN RETURN cleaned; END IF;
+  held := (SELECT min(f.at)
+             FROM {schema}.subscribers s
+             LEFT JOIN LATERAL (SELECT min(g.floor) AS floor FROM {schema}.segments g
+                                 WHERE g.consumer = s.consumer AND g.version = s.version) p ON true,
+             LATERAL {schema}.first_not_passed(s.topic, greatest(coalesce(p.floor, 0), s.start_position)) f
+            WHERE s.state = 'following');
+  passed := least(passed, held - 1);
+  IF passed <= cleaned THEN RETURN cleaned; END IF;
+  held := (SELECT o.first_position FROM {schema}.outbox o
+            WHERE o.first_position > cleaned AND o.first_position <= passed AND o.recorded_at > raise_cleaned.now - hold
+              AND NOT EXISTS (SELECT FROM {schema}.subscribers s WHERE s.topic = o.topic AND s.state = 'following')
+            ORDER BY o.first_position LIMIT 1);
+  passed := least(passed, held - 1);
+  IF passed <= cleaned THEN RETURN cleaned; END IF;
+  INSERT INTO {schema}.outbox_topics AS t (topic, cleaned)
+  SELECT o.topic, max(o.last_position) FROM {schema}.outbox o
+   WHERE o.first_position >= (cleaned >> 12) << 12 AND o.first_position <= passed AND o.last_position <= passed
+   GROUP BY o.topic
+  ON CONFLICT (topic) DO UPDATE SET cleaned = greatest(t.cleaned, excluded.cleaned);
+  UPDATE {schema}.store s SET outbox_cleaned = passed WHERE s.singleton;
+  RETURN passed;
+END $$;
+
+REVOKE EXECUTE ON FUNCTION {schema}.turn_outcomes(interval, timestamptz), {schema}.refuse_known_key(bigint, text, text) FROM PUBLIC;
