@@ -98,14 +98,20 @@ func (p *program) history(ctx context.Context, l *ledger, name string, at events
 func describe(event account.Event) string {
 	switch e := event.(type) {
 	case account.Opened:
-		if e.NeverBelowZero {
-			return "opened, never below zero"
-		}
-		return "opened"
+		return "opened" + terms(e.NeverBelowZero)
+	case account.TermsChanged:
+		return "changed" + terms(e.NeverBelowZero)
 	case account.Posted:
 		return fmt.Sprintf("posted\t%s\t%s\t%s %s\t%s", e.Date, short(e.Entry), e.Amount, e.Commodity, e.Description)
 	}
 	return fmt.Sprintf("%T", event)
+}
+
+func terms(neverBelowZero bool) string {
+	if neverBelowZero {
+		return ", never below zero"
+	}
+	return ""
 }
 
 // short is enough of a key to find its entry.

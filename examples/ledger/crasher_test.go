@@ -65,6 +65,7 @@ func (p *program) crashAt(text string) {
 
 // crasher ends the process, as kill -9 does, when it comes to a place for the nth time.
 type crasher struct {
+	eventstore.NopObserver
 	point string
 	left  atomic.Int64
 	ask   string // the file that asks for a crash of the server; empty: the process ends
@@ -104,8 +105,6 @@ func (c *crasher) ObservePublish(o eventstore.PublishObservation) {
 		c.reached(atPublished)
 	}
 }
-
-func (c *crasher) ObserveWait(eventstore.WaitObservation) {}
 
 func (c *crasher) Write(text []byte) (int, error) {
 	c.reached(atReport)

@@ -3,6 +3,8 @@ package account
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/govalues/decimal"
 
@@ -39,16 +41,28 @@ type Posted struct {
 	Commodity   string
 }
 
-func (Opened) accountEvent() {}
-func (Posted) accountEvent() {}
+// TermsChanged: other terms hold for the postings that follow.
+type TermsChanged struct {
+	NeverBelowZero bool
+}
+
+func (Opened) accountEvent()       {}
+func (Posted) accountEvent()       {}
+func (TermsChanged) accountEvent() {}
 
 // Type is the kind of aggregate; an account's id is its full name, such as "assets:cash".
+//
+// No event is declared as unaffected by another (aggregate.Unaffected), although most accounts could take postings in
+// any order: what is declared holds for a type of event, so for every account, and a posting to an account that may not
+// go below zero is right only after the postings it was decided on, as is one to an account whose amounts are about to
+// fill all digits.
 var Type = aggregate.Define("account", Account.Evolve, Events)
 
 // Events are the events of an account and the names under which they are stored.
 var Events = eventstore.NewCatalog(
 	eventstore.TypeOf[Opened]("account.opened"),
-	eventstore.TypeOf[Posted]("account.posted"))
+	eventstore.TypeOf[Posted]("account.posted"),
+	eventstore.TypeOf[TermsChanged]("account.terms-changed"))
 
 // Account is the state that decisions are made on.
 type Account struct {
@@ -77,6 +91,8 @@ func (a Account) Evolve(e Event) Account {
 		}
 		// What was stored was decided by Post, which has made this sum.
 		a.Holdings[e.Commodity], _ = a.Holdings[e.Commodity].plus(e.Amount)
+	case TermsChanged:
+		a.NeverBelowZero = e.NeverBelowZero
 	}
 	return a
 }
@@ -96,6 +112,31 @@ func (c Open) Decide(a Account) ([]Event, error) {
 		return nil, fmt.Errorf("%w: leave it as it is, or use another account", ErrOtherTerms)
 	}
 	return nil, nil
+}
+
+// ChangeTerms asks for other terms from now on.
+type ChangeTerms struct {
+	// NeverBelowZero: no commodity may have a negative balance any more.
+	NeverBelowZero bool
+}
+
+// Decide changes the terms, unless what the account holds is against them. Asking for the present ones is a success
+// without an event.
+func (c ChangeTerms) Decide(a Account) ([]Event, error) {
+	switch {
+	case !a.Open:
+		return nil, fmt.Errorf("%w: open it first", ErrNotOpen)
+	case a.NeverBelowZero == c.NeverBelowZero:
+		return nil, nil
+	}
+	if c.NeverBelowZero {
+		for _, commodity := range slices.Sorted(maps.Keys(a.Holdings)) {
+			if balance := a.Holdings[commodity].Balance; balance.IsNeg() {
+				return nil, fmt.Errorf("%w: it holds %s %s: post what is missing first", ErrBelowZero, balance, commodity)
+			}
+		}
+	}
+	return []Event{TermsChanged(c)}, nil
 }
 
 // Post asks to move an amount as part of an entry.

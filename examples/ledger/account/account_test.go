@@ -79,6 +79,29 @@ func TestNeverBelowZeroHoldsForEachCommodity(t *testing.T) {
 		ThenError(account.ErrBelowZero)
 }
 
+func TestChangeTerms(t *testing.T) {
+	t.Parallel()
+	aggregatetest.For(t, account.Type).
+		When(account.ChangeTerms{NeverBelowZero: true}.Decide).
+		ThenError(account.ErrNotOpen)
+	aggregatetest.For(t, account.Type).
+		Given(account.Opened{}, posted("-1.00")).
+		When(account.ChangeTerms{NeverBelowZero: true}.Decide).
+		ThenError(account.ErrBelowZero).
+		When(euros("1.00").Decide).
+		Then(posted("1.00")).
+		When(account.ChangeTerms{NeverBelowZero: true}.Decide).
+		Then(account.TermsChanged{NeverBelowZero: true}).
+		When(account.ChangeTerms{NeverBelowZero: true}.Decide).
+		Then().
+		When(euros("-0.01").Decide).
+		ThenError(account.ErrBelowZero).
+		When(account.ChangeTerms{}.Decide).
+		Then(account.TermsChanged{}).
+		When(euros("-0.01").Decide).
+		Then(posted("-0.01"))
+}
+
 func TestSumsStayExact(t *testing.T) {
 	t.Parallel()
 	most := "9999999999999999999" // 19 digits

@@ -7,7 +7,7 @@
 //
 //   - Amounts are exact. An account refuses a posting when all the amounts ever posted to it in that commodity, signs
 //     left out, no longer fit 19 digits. So every sum that can be made of its postings, of a day or of all, is exact.
-//   - An account that was opened as never below zero never is, in any commodity, at any version.
+//   - An account is below zero, in no commodity and at no version, while its terms say that it never is.
 //
 // # Caveats
 //
@@ -17,7 +17,7 @@
 // # Errors
 //
 //	ErrNotOpen           open the account first
-//	ErrBelowZero         the posting would make a balance negative that never may be
+//	ErrBelowZero         the posting would make a balance negative that never may be, or the new terms find one
 //	ErrTooManyDigits     the amounts of the account no longer fit 19 digits
 //	ErrOtherTerms        the account is open already, on other terms than asked for
 package account
