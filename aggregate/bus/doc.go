@@ -1,0 +1,2 @@
+// Package bus carries commands to their handlers.
+package bus
