@@ -135,6 +135,33 @@ func (o Outcome) Validate() error {
 	return nil
 }
 
+// ValidateOnce reports what [OnceAppender].AppendOnce refuses before it asks the store. The error is an [*InvalidError].
+// Engines call it.
+func ValidateOnce(claim Claim, outcome Outcome, writes []Write) error {
+	if err := claim.Validate(); err != nil {
+		return err
+	}
+	if err := outcome.Validate(); err != nil {
+		return err
+	}
+	for i, w := range writes {
+		field := "writes[" + strconv.Itoa(i) + "]"
+		if _, exact := w.Expected.Exact(); !exact {
+			return &InvalidError{
+				Field: field + ".Expected", Value: w.Expected.String(), Reason: "is no exact version",
+				Remedy: "expect the version that the decision was made on, or NoStream",
+			}
+		}
+		if outcome.Kind != OutcomeDone && len(w.Events) > 0 {
+			return &InvalidError{
+				Field: field + ".Events", Value: strconv.Itoa(len(w.Events)), Reason: "are of a command that was not carried out",
+				Remedy: "append no events with an outcome that is " + outcome.Kind.String(),
+			}
+		}
+	}
+	return nil
+}
+
 // OnceAppender appends for commands that must take effect once.
 type OnceAppender interface {
 	// AppendOnce stores the events of writes, as [Appender] does, and the outcome under the claim, all in one
@@ -160,11 +187,13 @@ type OnceAppender interface {
 // StreamLocker lets one caller at a time decide on streams, over all processes.
 type StreamLocker interface {
 	// WithStreamsLocked runs f while no one else can append to the streams, existing or not. What f appends through s is
-	// committed when f returns nil, and rolled back when it returns an error, which comes back as it is; an append within f
-	// must be the last thing that f does. f reads through the store as usual: it sees everything that was committed
-	// before. With a claim that is not nil, the claim's key is locked first, in the order in which AppendOnce locks.
+	// committed when f returns nil, and rolled back when it returns an error, which comes back as it is. f may append once,
+	// as the last thing that it does. It reads through the store, with the ctx that it is given, and sees everything that
+	// was committed before; an append of its own that does not go through s would wait for itself. With a claim that is not
+	// nil, the claim's key is locked first, in the order in which AppendOnce locks.
 	//
-	// Waiting ends with ctx. The commit may be unconfirmed ([ErrUnconfirmed]) as that of any append.
+	// Waiting ends with ctx. The commit may be unconfirmed ([ErrUnconfirmed]) as that of any append. [ErrBusy] means that
+	// everything, f included, has to run again.
 	WithStreamsLocked(ctx context.Context, claim *Claim, streams []StreamID, f func(ctx context.Context, s LockedStreams) error) error
 }
 
