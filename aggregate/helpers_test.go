@@ -81,8 +81,12 @@ type stub struct {
 	append func(next appendFunc, writes []eventstore.Write) (eventstore.AppendResult, error)
 	read   func() error
 
+	once outcomes
+	lock func(f func() error) error // instead of running f under a lock
+
 	mu      sync.Mutex
 	appends [][]eventstore.Write
+	locked  [][]eventstore.StreamID
 }
 
 type appendFunc func() (eventstore.AppendResult, error)

@@ -52,6 +52,7 @@ func (m Member[S, E]) State() (S, error) {
 		var none S
 		return none, err
 	}
+	m.m.asked = true
 	return m.m.state, nil
 }
 
@@ -61,6 +62,7 @@ func (m Member[S, E]) Version() (eventstore.Version, error) {
 	if err := m.ready(true); err != nil {
 		return 0, err
 	}
+	m.m.asked = true
 	return m.m.version(), nil
 }
 
@@ -82,6 +84,7 @@ func (m Member[S, E]) Create(decide func(S) ([]E, error)) error {
 		return err
 	}
 	if v := m.m.version(); v > 0 {
+		m.m.asked = true
 		return &ExistsError{Stream: m.m.id, Version: v}
 	}
 	m.m.known, m.m.create = true, true
@@ -114,26 +117,51 @@ type memberOf[S, E any] struct {
 	id         eventstore.StreamID
 	known      bool // base and state are set
 	create     bool
-	base       loaded[S] // as read
+	asked      bool      // the run has learnt more about the state than that its decisions were right
+	base       loaded[S] // as read; its state is given to decisions
 	state      S         // with what is pending
 	pending    []eventstore.EventData
+	// aside is base where nothing can change it, if canMerge.
+	aside    keptState[S]
+	canMerge bool
 }
 
+// load reads the aggregate, or what an earlier run of the command has not seen of it.
 func (m *memberOf[S, E]) load() error {
 	if m.known {
 		return nil
 	}
-	base, err := m.repository.load(m.work.ctx, m.id)
+	r, w := m.repository, m.work
+	var base loaded[S]
+	var err error
+	if seen, ok := w.aside[m.id].(keptState[S]); ok {
+		base, err = r.loadFrom(w.ctx, m.id, seen)
+	} else {
+		base, err = r.load(w.ctx, m.id)
+	}
 	if err != nil {
-		return m.work.fail(classify(m.work.operation, err))
+		return w.fail(classify(w.operation, err))
+	}
+	m.setBase(base)
+	return nil
+}
+
+// setBase goes on from what was read, and sets it aside before a decision has it in its hands.
+func (m *memberOf[S, E]) setBase(base loaded[S]) {
+	m.aside, m.canMerge = m.repository.aside(base)
+	if m.canMerge {
+		m.work.aside[m.id] = m.aside
+	} else {
+		delete(m.work.aside, m.id)
+		m.canMerge = base.version == 0 // the state of no events needs no keeping
 	}
 	m.base, m.state, m.known = base, base.state, true
-	return nil
 }
 
 func (m *memberOf[S, E]) decide(decide func(S) ([]E, error)) error {
 	events, err := decide(m.state)
-	if err != nil {
+	if err != nil || len(events) == 0 {
+		m.asked = true // who goes on now does so because of the state
 		return err
 	}
 	typ := m.repository.typ
@@ -143,7 +171,7 @@ func (m *memberOf[S, E]) decide(decide func(S) ([]E, error)) error {
 		stored[i], back[i], err = typ.stored(m.id, m.version()+eventstore.Version(i)+1, event)
 		if err != nil {
 			// Not an answer of the domain: run cannot sensibly go on without an event that it decided.
-			return m.work.fail(fmt.Errorf("aggregate: %s: event %d of %s: %w", m.work.operation, i+1, m.id, err))
+			return m.work.fail(&storeError{m.work.operation, fmt.Errorf("event %d of %s: %w", i+1, m.id, err)})
 		}
 	}
 	m.state = typ.Fold(m.state, back...)
@@ -158,6 +186,14 @@ func (m *memberOf[S, E]) version() eventstore.Version {
 }
 
 func (m *memberOf[S, E]) created() bool { return m.create }
+
+func (m *memberOf[S, E]) lane() (lane, bool) {
+	return lane{m.repository.lanes, m.id}, m.repository.lanes != nil
+}
+
+func (m *memberOf[S, E]) refusals() []Refusal { return m.repository.typ.refusals }
+
+func (m *memberOf[S, E]) forget() { m.repository.forget(m.id) }
 
 func (m *memberOf[S, E]) write() (eventstore.Write, bool) {
 	write := eventstore.To(m.id, eventstore.Exactly(m.base.version), m.pending...)

@@ -21,8 +21,9 @@ type Repository[S, E any] struct {
 	typ       *Type[S, E]
 	retry     Retry
 	observer  eventstore.Observer
-	snapshots *snapshots[S] // nil: none
-	vault     *vault[S]     // nil: states of this type cannot be kept aside
+	snapshots *snapshots[S]               // nil: none
+	vault     *vault[S]                   // nil: states of this type cannot be kept aside
+	lanes     *turns[eventstore.StreamID] // nil: without
 }
 
 // Option sets what most repositories leave out; see [WithSnapshots], [WithCache], [WithObserver] and [WithRetry].
@@ -33,11 +34,7 @@ type repositoryConfig struct {
 	store    snapshot.Store
 	policy   snapshot.Policy
 	observer eventstore.Observer
-}
-
-// WithObserver tells o about loads, commands and snapshots. Default: [eventstore.NopObserver].
-func WithObserver(o eventstore.Observer) Option {
-	return optionFunc(func(c *repositoryConfig) { c.observer = o })
+	noLanes  bool
 }
 
 type optionFunc func(*repositoryConfig)
@@ -72,6 +69,9 @@ func NewRepository[S, E any](store Store, typ *Type[S, E], opts ...Option) *Repo
 	r := &Repository[S, E]{store: store, typ: typ, retry: config.retry, observer: config.observer}
 	if r.observer == nil {
 		r.observer = eventstore.NopObserver{}
+	}
+	if !config.noLanes {
+		r.lanes = newTurns[eventstore.StreamID](patience)
 	}
 	if v, err := newVault[S](); err == nil {
 		r.vault = v

@@ -12,10 +12,15 @@ import (
 	"github.com/daybook-go/daybook/eventstore"
 )
 
-// Retry says how often a command is run again after a conflict or a busy database, and how long it waits in between.
+// Retry says how often a command is tried again after a conflict or a busy database, and how long it waits in between.
 // The zero value is the default.
+//
+// The last try is made as with [Exclusive] when the store can lock streams: a command that has lost against others all
+// the time decides while none of them can write, and so gets through.
 type Retry struct {
-	// Retries is the greatest number of runs after the first. A negative number means none. Default 3.
+	// Retries is the greatest number of tries after the first. An append behind events that leave the decision right
+	// (see [Unaffected]) is a try like any other, except that the first such needs no wait. A negative number means none.
+	// Default 3.
 	Retries int
 	// Base is the longest wait before the first retry; it doubles with each further one. The wait itself is random
 	// between nothing and that, so that commands which met once do not meet again. Default 10 ms.
@@ -65,24 +70,27 @@ func sleep(ctx context.Context, d time.Duration) error {
 // maxResend is how often an append without an answer is sent again.
 const maxResend = 5
 
-// appendCertain appends and does not rest until it knows the outcome: after [eventstore.ErrUnconfirmed] it sends the
-// same events, under the same ids, again. The store then either finds them (a repeat) or stores them, or there is a
-// conflict, which proves that they were not stored.
-func appendCertain(ctx context.Context, store eventstore.Appender, retry Retry, writes []eventstore.Write) (eventstore.AppendResult, error) {
-	result, err := store.Append(ctx, writes...)
+// certain sends and does not rest until it knows the outcome: after [eventstore.ErrUnconfirmed] it sends again. What is
+// sent must be the same each time, under the same event ids and the same call. The store then either finds it (a repeat)
+// or stores it, or there is a conflict, which proves that it was not stored.
+func certain[T any](ctx context.Context, retry Retry, send func() (T, error)) (T, error) {
+	result, err := send()
 	if !errors.Is(err, eventstore.ErrUnconfirmed) {
 		return result, err
 	}
-	unconfirmed := err
-	for i := 1; ; i++ {
-		if i > maxResend {
-			break
-		}
+	return sendAgain(ctx, retry, err, send)
+}
+
+// sendAgain is what certain does once an answer was lost.
+func sendAgain[T any](ctx context.Context, retry Retry, unconfirmed error, send func() (T, error)) (T, error) {
+	var result T
+	var err error
+	for i := 1; i <= maxResend; i++ {
 		if err = retry.wait(ctx, i); err != nil {
 			break
 		}
-		result, err = store.Append(ctx, writes...)
-		if err == nil || errors.Is(err, eventstore.ErrConflict) || errors.Is(err, eventstore.ErrStreamClosed) {
+		result, err = send()
+		if err == nil || errors.Is(err, eventstore.ErrConflict) || errors.Is(err, eventstore.ErrStreamClosed) || errors.Is(err, eventstore.ErrReusedKey) {
 			return result, err
 		}
 	}

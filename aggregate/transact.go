@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
-	"sync/atomic"
 	"time"
 
 	"github.com/daybook-go/daybook/eventstore"
@@ -20,7 +18,14 @@ type Store interface {
 // HandleOption changes one call of [Repository.Handle] or [Transact].
 type HandleOption interface{ applyHandle(*handleConfig) }
 
-type handleConfig struct{ retry Retry }
+type handleConfig struct {
+	retry     Retry
+	key       *IdempotencyOption
+	want      *eventstore.ExpectedVersion
+	refusals  []Refusal
+	exclusive bool
+	observer  eventstore.Observer
+}
 
 // RetryOption is made by [WithRetry].
 type RetryOption struct{ retry Retry }
@@ -28,8 +33,18 @@ type RetryOption struct{ retry Retry }
 func (o RetryOption) applyHandle(c *handleConfig)         { c.retry = o.retry }
 func (o RetryOption) applyRepository(c *repositoryConfig) { c.retry = o.retry }
 
-// WithRetry sets how a command is run again, for one call or, given to [NewRepository], for all calls of Handle.
+// WithRetry sets how a command is tried again, for one call or, given to [NewRepository], for all calls of Handle.
 func WithRetry(r Retry) RetryOption { return RetryOption{r} }
+
+// ObserverOption is made by [WithObserver].
+type ObserverOption struct{ observer eventstore.Observer }
+
+func (o ObserverOption) applyHandle(c *handleConfig)         { c.observer = o.observer }
+func (o ObserverOption) applyRepository(c *repositoryConfig) { c.observer = o.observer }
+
+// WithObserver tells o about commands, for one call or, given to [NewRepository], about all loads, commands and snapshots
+// of the repository. Default: [eventstore.NopObserver].
+func WithObserver(o eventstore.Observer) ObserverOption { return ObserverOption{o} }
 
 // Receipt says what a transaction did.
 type Receipt struct {
@@ -40,8 +55,16 @@ type Receipt struct {
 	Versions map[eventstore.StreamID]eventstore.Version
 	// RecordedAt is the time stored in all events of the transaction; zero when nothing was written.
 	RecordedAt time.Time
-	// Attempts is how often the work was run, from 1.
+	// Result is what [Work.SetResult] was given.
+	Result []byte
+	// Repeated: the command's key was known, and this is the outcome of the first call, which wrote what is told here.
+	Repeated bool
+	// Attempts is how often the work was run, from 1; 0 when a repeat was recognised before.
 	Attempts int
+	// Merged is how often what was decided was put behind events that left it right; see [Unaffected].
+	Merged int
+
+	events map[eventstore.StreamID]int // of the whole command, by stream
 }
 
 // Transact runs a unit of work over any number of aggregates, of any types, and stores everything that it decided in
@@ -51,138 +74,116 @@ type Receipt struct {
 // write is checked in the append: if it moved on since it was read, that is a conflict too, so what was decided holds
 // for all that was read. After a conflict, or when the database was busy, everything is run again from the start, as
 // [Retry] says; run must therefore have no effects but through the Work. When run writes nothing, nothing is checked
-// and nothing sent.
+// and nothing sent, but for the outcome of a command with a key.
 //
-// An error of run comes back as it is and nothing is written. When the retries are used up, the last error comes back
+// An error of run comes back as it is and nothing is written. When the tries are used up, the last error comes back
 // wrapped: an [*eventstore.ConflictError], or one that matches [eventstore.ErrBusy]. An append whose answer was lost is
 // sent again under the same event ids, so that the caller gets a certain answer; only if that fails too, the error
 // matches [eventstore.ErrUnconfirmed]. A panic of run passes through, and nothing is written.
+//
+// See [WithIdempotencyKey] for commands that may be sent more than once, and [Exclusive] for streams that are written
+// all the time.
 func Transact(ctx context.Context, store Store, run func(*Work) error, opts ...HandleOption) (Receipt, error) {
-	var config handleConfig
+	c := command{store: store, operation: "transact", name: "transact", run: run}
 	for _, opt := range opts {
-		opt.applyHandle(&config)
+		opt.applyHandle(&c.config)
 	}
-	return transact(ctx, store, run, config, "transact")
+	return c.execute(ctx)
 }
 
-func transact(ctx context.Context, store Store, run func(*Work) error, config handleConfig, operation string) (Receipt, error) {
-	retry := config.retry.withDefaults()
-	for attempt := 1; ; attempt++ {
-		receipt, err := attemptOnce(ctx, store, run, retry, operation)
-		receipt.Attempts = attempt
+// execute carries the command out and tells the observer.
+func (c *command) execute(ctx context.Context) (Receipt, error) {
+	start := time.Now()
+	receipt, err := c.carryOut(ctx)
+	c.observe(time.Since(start), receipt, err)
+	return receipt, err
+}
+
+// carryOut is a command from its key to its outcome.
+func (c *command) carryOut(ctx context.Context) (receipt Receipt, err error) {
+	c.retry = c.config.retry.withDefaults()
+	if c.config.key == nil {
+		c.config.key = keyOfContext(ctx)
+	}
+	if c.config.key != nil {
+		if c.key, err = newKeyed(ctx, c.store, c.config.key, c.operation, c.config.refusals); err != nil {
+			return Receipt{}, err
+		}
+		leave, err := enterGate(ctx, c.key.store, c.key.claim, c.config.key.tell)
+		if err != nil {
+			return Receipt{}, fmt.Errorf("aggregate: %s: %w", c.operation, err)
+		}
+		defer leave()
+	}
+	defer c.leaveLanes()
+	for try := 1; ; try++ {
+		receipt, err = c.try(ctx, try > 1 && try > c.retry.Retries)
+		receipt.Attempts, receipt.Merged = c.attempts, c.merged
 		var again *retryableError
 		if !errors.As(err, &again) {
 			return receipt, err
 		}
-		if attempt > retry.Retries {
-			return receipt, fmt.Errorf("aggregate: %s: gave up after %d attempts: %w", operation, attempt, again.err)
+		if try > c.retry.Retries {
+			return receipt, fmt.Errorf("aggregate: %s: gave up after %d attempts: %w", c.operation, try, again.err)
 		}
-		if err := retry.wait(ctx, attempt); err != nil {
-			return receipt, fmt.Errorf("aggregate: %s: %w after %d attempts, the last: %w", operation, err, attempt, again.err)
+		if c.hurries() {
+			continue
+		}
+		if err := c.retry.wait(ctx, try); err != nil {
+			return receipt, fmt.Errorf("aggregate: %s: %w after %d attempts, the last: %w", c.operation, err, try, again.err)
 		}
 	}
 }
 
-// retryableError marks an error of the store after which the work is run again. An error of the domain never carries
-// it, so a rule that happens to return a conflict of its own is not run again.
-type retryableError struct{ err error }
-
-func (e *retryableError) Error() string { return e.err.Error() }
-func (e *retryableError) Unwrap() error { return e.err }
-
-// classify wraps an error of the store.
-func classify(operation string, err error) error {
-	if eventstore.IsRetryable(err) && !errors.Is(err, eventstore.ErrUnconfirmed) {
-		return &retryableError{err}
+// try is one try of the command: look whether it was carried out before, decide (or find that what was decided stands),
+// append.
+func (c *command) try(ctx context.Context, last bool) (receipt Receipt, err error) {
+	if c.key != nil {
+		outcome, known, err := c.key.first(ctx)
+		if err != nil {
+			return Receipt{}, classify(c.operation, err)
+		}
+		if known {
+			return c.repeat(outcome)
+		}
 	}
-	return fmt.Errorf("aggregate: %s: %w", operation, err)
-}
-
-func attemptOnce(ctx context.Context, store Store, run func(*Work) error, retry Retry, operation string) (Receipt, error) {
-	w := &Work{ctx: ctx, store: store, operation: operation, members: map[eventstore.StreamID]member{}}
-	defer w.over.Store(true)
-	err := run(w)
-	w.over.Store(true)
+	succeeded := false
+	defer func() {
+		if !succeeded && c.work != nil { // also when a decision panics
+			c.work.forget()
+		}
+	}()
+	locker := c.locker(last)
 	switch {
-	case w.failed != nil:
-		// Whatever run made of it: it decided without knowing what it wanted to know.
-		return Receipt{}, w.failed
-	case err != nil:
-		return Receipt{}, err
-	}
-	return w.commit(ctx, retry)
-}
-
-// Work is one run of a unit of work. It is for the goroutine that runs it, and ends when run returns; using it later
-// is an error that matches [ErrMisuse].
-type Work struct {
-	ctx       context.Context // of the Transact that made it; a Work lives no longer than that call
-	store     Store
-	operation string
-	members   map[eventstore.StreamID]member
-	order     []member // as first touched
-	failed    error    // the first failure of the store, or misuse: the work cannot succeed any more
-	over      atomic.Bool
-}
-
-// member is the part of an aggregate in a work that does not depend on its types.
-type member interface {
-	stream() eventstore.StreamID
-	version() eventstore.Version // with what is pending
-	write() (w eventstore.Write, touched bool)
-	created() bool
-	committed(ctx context.Context)
-}
-
-func (w *Work) fail(err error) error {
-	if w.failed == nil {
-		w.failed = err
-	}
-	return err
-}
-
-// commit stores what the members have pending. Writes are in the order in which the members were first touched.
-func (w *Work) commit(ctx context.Context, retry Retry) (Receipt, error) {
-	receipt := Receipt{Versions: map[eventstore.StreamID]eventstore.Version{}}
-	var writes []eventstore.Write
-	events := 0
-	for _, m := range w.order {
-		if write, touched := m.write(); touched {
-			writes = append(writes, write)
-			events += len(write.Events)
-			receipt.Versions[m.stream()] = m.version()
+	case locker != nil:
+		if err := c.enterLanes(ctx); err != nil {
+			return Receipt{}, err
 		}
+		receipt, err = c.exclusively(ctx, locker)
+	case c.stands(ctx):
+		c.merged++
+		receipt, err = c.append(ctx)
+	default:
+		if err := c.enterLanes(ctx); err != nil {
+			return Receipt{}, err
+		}
+		if refusal := c.decide(ctx); refusal != nil {
+			return c.refuse(ctx, refusal)
+		}
+		receipt, err = c.append(ctx)
 	}
-	if events == 0 {
-		return receipt, nil
+	succeeded = err == nil && !receipt.Repeated
+	return receipt, err
+}
+
+// append stores what was decided.
+func (c *command) append(ctx context.Context) (Receipt, error) {
+	if !c.hasToSend() {
+		return c.committed(ctx, stored{})
 	}
-	result, err := appendCertain(ctx, w.store, retry, writes)
+	done, err := certain(ctx, c.retry, func() (stored, error) { return c.send(ctx, c.plainly()) })
 	if err != nil {
-		return Receipt{}, w.explain(err)
+		return c.failed(ctx, err)
 	}
-	for stream, version := range result.Versions {
-		receipt.Versions[stream] = version
-	}
-	receipt.Token, receipt.RecordedAt = result.Token, result.RecordedAt
-	for _, m := range w.order {
-		m.committed(ctx)
-	}
-	return receipt, nil
-}
-
-// explain turns a conflict on an aggregate that was to be created into an [*ExistsError].
-func (w *Work) explain(err error) error {
-	var conflict *eventstore.ConflictError
-	if errors.As(err, &conflict) && conflict.Actual > 0 {
-		if m := w.members[conflict.Stream]; m != nil && m.created() {
-			return &ExistsError{Stream: conflict.Stream, Version: conflict.Actual}
-		}
-	}
-	return classify(w.operation, err)
-}
-
-// same reports whether two values are one store. What a repository has can be compared; what Transact was given may not.
-func same(a, b any) bool {
-	t := reflect.TypeOf(a)
-	return t == reflect.TypeOf(b) && (t == nil || t.Comparable()) && a == b
+	return c.committed(ctx, done)
 }

@@ -18,29 +18,37 @@ type Type[S, E any] struct {
 	evolve       func(S, E) S
 	catalog      *eventstore.Catalog
 	partitionKey func(id string) string
+	unaffected   unaffected
+	refusals     []Refusal
 }
 
-// TypeOption sets what most types leave out; see [PartitionedBy].
-type TypeOption func(*typeConfig)
+// TypeOption sets what most types leave out; see [PartitionedBy], [Unaffected] and [Refuses].
+type TypeOption interface{ applyType(*typeConfig) }
 
 type typeConfig struct {
 	partitionKey func(id string) string
+	unaffected   []unaffectedRule
+	refusals     []Refusal
 }
+
+type typeOptionFunc func(*typeConfig)
+
+func (f typeOptionFunc) applyType(c *typeConfig) { f(c) }
 
 // PartitionedBy keeps aggregates together in the order of delivery: consumers see the events of all aggregates with
 // the same key, of any type, in the order of the log, one at a time. The key of an aggregate is fixed by its first
 // event; changing the function later changes new aggregates only. An empty key, the default, stands for the aggregate
 // alone.
 func PartitionedBy(key func(id string) string) TypeOption {
-	return func(c *typeConfig) { c.partitionKey = key }
+	return typeOptionFunc(func(c *typeConfig) { c.partitionKey = key })
 }
 
 // Define makes the type whose streams are "category-id". evolve folds one event into the state: it must be pure and
 // total, since what it is given has happened. It may change maps and slices of the state in place.
 //
 // Define runs while package variables are set up, so that a mistake stops every program and test before main. It
-// panics, naming the remedy, when the category cannot be part of a stream id, when evolve or catalog is nil, and when
-// an event of the catalog is not an E.
+// panics, naming the remedy, when the category cannot be part of a stream id, when evolve or catalog is nil, when an
+// event of the catalog is not an E, and when [Unaffected] names an event that is not in the catalog.
 func Define[S, E any](category string, evolve func(S, E) S, catalog *eventstore.Catalog, opts ...TypeOption) *Type[S, E] {
 	refuse := func(format string, args ...any) {
 		panic(fmt.Sprintf("aggregate: define %q: ", category) + fmt.Sprintf(format, args...))
@@ -59,9 +67,16 @@ func Define[S, E any](category string, evolve func(S, E) S, catalog *eventstore.
 	}
 	var config typeConfig
 	for _, opt := range opts {
-		opt(&config)
+		opt.applyType(&config)
 	}
-	return &Type[S, E]{category: category, evolve: evolve, catalog: catalog, partitionKey: config.partitionKey}
+	rules, err := newUnaffected(catalog, config.unaffected)
+	if err != nil {
+		refuse("%v", err)
+	}
+	return &Type[S, E]{
+		category: category, evolve: evolve, catalog: catalog,
+		partitionKey: config.partitionKey, unaffected: rules, refusals: config.refusals,
+	}
 }
 
 // checkEvents refuses a catalog in which not every event is an E.
