@@ -107,7 +107,8 @@ func HandleAggregate[C, S, E any](b *Bus, t CommandType[C], repository *aggregat
 			return events, err
 		}, opts...)
 		return Reply{
-			Stream: repository.Type().Stream(aggregateID), Version: result.Version, Token: result.Token, Attempts: result.Attempts,
+			Stream: repository.Type().Stream(aggregateID), Version: result.Version, Token: result.Token,
+			Attempts: result.Attempts, Repeated: result.Repeated,
 			Refused: refusal != nil && errors.Is(err, refusal) && !transient(err),
 		}, err
 	})

@@ -27,8 +27,8 @@ type Command struct {
 
 	// Key is the idempotency key, at most 255 bytes. Empty: the text of ID.
 	Key string
-	// Scope says whose key it is: keys of two scopes never meet; at most 200 bytes. Empty: "tenant/actor" of the
-	// metadata, and nothing when both are empty.
+	// Scope says whose key it is: keys of two scopes never meet; at most 200 bytes. Empty: tenant and
+	// actor of the metadata, as in [aggregate.InScope].
 	Scope string
 	// Expected is what the stream's version must be for the command to be carried out; nil: any. It holds for what the
 	// handler loads with Repository.Handle.
@@ -88,7 +88,7 @@ func WithID(id uuid.UUID) SendOption { return func(c *Command) { c.ID = id } }
 // WithKey gives the command an idempotency key other than its id; see [Idempotent].
 func WithKey(key string) SendOption { return func(c *Command) { c.Key = key } }
 
-// InScope says whose key it is, instead of "tenant/actor" of the metadata.
+// InScope says whose key it is, instead of tenant and actor of the metadata.
 func InScope(scope string) SendOption { return func(c *Command) { c.Scope = scope } }
 
 // IfVersion lets the command be carried out only if the stream's version is as expected.

@@ -2,13 +2,71 @@ package bus
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"fmt"
+	"net/url"
+
+	"github.com/daybook-go/daybook/aggregate"
+	"github.com/daybook-go/daybook/eventstore"
 )
 
-// ErrExpired: the command came too late to begin, and was not executed. Details are in [*ExpiredError].
-var ErrExpired = errors.New("bus: command expired")
+// ErrExpired: the command came too late to begin, and was not executed. It is [aggregate.ErrExpired]. Details are in
+// [*ExpiredError], or, when a command that expired before is sent again, in [*aggregate.ExpiredError].
+var ErrExpired = aggregate.ErrExpired
 
-// handlerContext is the context of a handler.
+// maxScope is the longest scope that stores take.
+const maxScope = 200
+
+// scopeOf is the scope of a command that names none, and equal to that of a key without [aggregate.InScope].
+func scopeOf(m eventstore.Metadata) string {
+	if m.Tenant == "" && m.Actor == "" {
+		return ""
+	}
+	scope := url.PathEscape(m.Tenant) + "/" + url.PathEscape(m.Actor)
+	if len(scope) > maxScope {
+		sum := sha256.Sum256([]byte(scope))
+		scope = "sha256:" + hex.EncodeToString(sum[:])
+	}
+	return scope
+}
+
+// describe puts the command's metadata into ctx, as that of what it causes.
+func (c *Command) describe(ctx context.Context) context.Context {
+	m := c.Metadata
+	m.CausationID = c.ID.String()
+	if m.CorrelationID == "" {
+		m.CorrelationID = m.CausationID
+	}
+	return eventstore.WithMetadata(ctx, m)
+}
+
+// handlerContext is the context of a handler. What a command around this one demands is no business of this one.
 func handlerContext(ctx context.Context, c *Command) context.Context {
-	return context.WithValue(ctx, commandKey{}, c)
+	_, nested := ctx.Value(commandKey{}).(*Command)
+	switch {
+	case c.Expected != nil:
+		ctx = aggregate.ContextWithVersion(ctx, *c.Expected)
+	case nested:
+		ctx = aggregate.ContextWithVersion(ctx, eventstore.AnyVersion)
+	}
+	if nested && !c.run.keyed {
+		ctx = aggregate.ContextWithIdempotencyKey(ctx, "")
+	}
+	return context.WithValue(c.describe(ctx), commandKey{}, c)
+}
+
+// outlive returns a context with the values of ctx that ends with base instead.
+func outlive(ctx, base context.Context) (context.Context, context.CancelFunc) {
+	living, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(base, func() { cancel(context.Cause(base)) })
+	return living, func() { stop(); cancel(nil) }
+}
+
+// ended reports that ctx is over because its owner gave up, not because of a deadline.
+func ended(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
+
+func notBegun(c *Command, cause error) error {
+	return fmt.Errorf("bus: command %s did not begin: %w", name(c.Type, c.ID), cause)
 }

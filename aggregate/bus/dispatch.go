@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/daybook-go/daybook/aggregate"
 	"github.com/daybook-go/daybook/eventstore"
 )
 
@@ -24,6 +25,8 @@ type dispatch struct {
 	attempts int
 	// keyed: Idempotent covers it, so that it may be tried again after an append without an answer.
 	keyed bool
+	// late: the last run did not begin, because the deadline had passed.
+	late bool
 	// settled: its outcome is stored; the handler runs past the deadline too, to bring the first answer.
 	settled bool
 }
@@ -126,8 +129,8 @@ func (c *Command) complete(r *route) error {
 	if c.Key == "" {
 		c.Key = c.ID.String()
 	}
-	if c.Scope == "" && (c.Metadata.Tenant != "" || c.Metadata.Actor != "") {
-		c.Scope = c.Metadata.Tenant + "/" + c.Metadata.Actor
+	if c.Scope == "" {
+		c.Scope = scopeOf(c.Metadata)
 	}
 	if c.Target == "" && r.target != nil {
 		c.Target = r.target(c.Payload)
@@ -182,29 +185,25 @@ func (b *Bus) through(ctx context.Context, c *Command, r *route) (Reply, error) 
 	return b.chain(ctx, c)
 }
 
-// describe puts the command's metadata into ctx, as that of what it causes.
-func (c *Command) describe(ctx context.Context) context.Context {
-	m := c.Metadata
-	m.CausationID = c.ID.String()
-	if m.CorrelationID == "" {
-		m.CorrelationID = m.CausationID
-	}
-	return eventstore.WithMetadata(ctx, m)
-}
-
 // execute is the end of the chain: it calls the handler.
 func (b *Bus) execute(ctx context.Context, c *Command) (reply Reply, err error) {
 	run := c.run
-	if now := b.clock(); !run.settled && c.PastDeadline(now) {
+	now := b.clock()
+	if run.late = !run.settled && c.PastDeadline(now); run.late {
 		return Reply{}, &ExpiredError{Type: c.Type, ID: c.ID, Deadline: c.Deadline, At: now}
 	}
 	if err := ctx.Err(); err != nil {
-		return Reply{}, fmt.Errorf("bus: command %s did not begin: %w", name(c.Type, c.ID), err)
+		return Reply{}, notBegun(c, err)
 	}
 	// A panic of the handler is an error already to the middleware, which then sees all ends of a command in one form.
-	defer func() { run.attempts += max(1, reply.Attempts) }()
+	defer func() {
+		run.attempts += max(1, reply.Attempts)
+		if errors.Is(err, aggregate.ErrRefused) {
+			reply.Refused, reply.Repeated = true, true
+		}
+	}()
 	defer b.guard(ctx, c, &err)
-	return run.route.handle(handlerContext(c.describe(ctx), c), c)
+	return run.route.handle(handlerContext(ctx, c), c)
 }
 
 // guard makes an error of a panic.
@@ -230,6 +229,3 @@ func (c *Command) now() time.Time {
 	}
 	return c.run.bus.clock()
 }
-
-// ended reports that ctx is over because its owner gave up, not because of a deadline.
-func ended(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
