@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"iter"
 	"reflect"
+	"slices"
 	"strconv"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -21,8 +23,10 @@ type Repository[S, E any] struct {
 	typ       *Type[S, E]
 	retry     Retry
 	observer  eventstore.Observer
-	snapshots *snapshots[S]               // nil: none
-	vault     *vault[S]                   // nil: states of this type cannot be kept aside
+	snapshots *snapshots[S] // nil: none
+	vault     *vault[S]     // nil: states of this type cannot be kept aside
+	cache     *cache[S]     // nil: none
+	eras      eras
 	lanes     *turns[eventstore.StreamID] // nil: without
 }
 
@@ -35,6 +39,8 @@ type repositoryConfig struct {
 	policy   snapshot.Policy
 	observer eventstore.Observer
 	noLanes  bool
+	// cacheBytes is how much memory states may take between calls.
+	cacheBytes int
 }
 
 type optionFunc func(*repositoryConfig)
@@ -51,8 +57,9 @@ func WithSnapshots(s snapshot.Store, policy snapshot.Policy) Option {
 
 // NewRepository returns a repository for aggregates of type typ in store.
 //
-// It panics when store or typ is nil, when store is a value that cannot be compared with ==, and when snapshots are asked for but the policy's codec cannot store every part
-// of the state, which would come back incomplete. The text names the field and the remedy.
+// It panics when store or typ is nil, when store is a value that cannot be compared with ==, and when snapshots or a
+// cache are asked for but the codec cannot store every part of the state, which would come back incomplete. The text
+// names the field and the remedy.
 func NewRepository[S, E any](store Store, typ *Type[S, E], opts ...Option) *Repository[S, E] {
 	switch {
 	case typ == nil:
@@ -73,11 +80,18 @@ func NewRepository[S, E any](store Store, typ *Type[S, E], opts ...Option) *Repo
 	if !config.noLanes {
 		r.lanes = newTurns[eventstore.StreamID](patience)
 	}
-	if v, err := newVault[S](); err == nil {
+	v, err := newVault[S]()
+	if err == nil {
 		r.vault = v
 	}
+	if config.cacheBytes > 0 {
+		if err != nil {
+			panic(fmt.Sprintf("aggregate: new repository %q: cache: %v", typ.category, err))
+		}
+		r.cache = newCache[S](config.cacheBytes)
+	}
 	if config.store != nil {
-		kept, err := newSnapshots[S](config.store, config.policy)
+		kept, err := newSnapshots[S](config.store, config.policy, r.storeSnapshot)
 		if err != nil {
 			panic(fmt.Sprintf("aggregate: new repository %q: snapshots: %v", typ.category, err))
 		}
@@ -130,11 +144,14 @@ func (r *Repository[S, E]) Load(ctx context.Context, id string, opts ...LoadOpti
 	stream := r.typ.Stream(id)
 	var state loaded[S]
 	var err error
+	start := time.Now()
 	switch {
 	case config.at != nil:
 		state, err = r.loadAt(ctx, stream, *config.at)
+		r.observeLoad(start, stream, state, false, err)
 	case config.replay:
 		state, err = r.replay(ctx, stream, eventstore.Range{})
+		r.observeLoad(start, stream, state, false, err)
 	default:
 		state, err = r.load(ctx, stream)
 	}
@@ -150,6 +167,9 @@ type loaded[S any] struct {
 	trail
 	// kept is the state as it was read, when that is at hand without further work; see aside.
 	kept *keptState[S]
+	// folded is how many events this load folded; cached: into a state from memory.
+	folded int
+	cached bool
 }
 
 // trail is how a state came about.
@@ -157,17 +177,75 @@ type trail struct {
 	version eventstore.Version
 	// last is the id of the event at version.
 	last uuid.UUID
-	// snapshot is the version of the snapshot that was used; 0: none.
+	// snapshot is the version of the last snapshot that is known to be of use; 0: none.
 	snapshot eventstore.Version
+	// since is when it was taken; without one, when the first event was recorded.
+	since time.Time
+	// replayed is the most events that a load has folded since the snapshot.
+	replayed int
+	// types are those of the events since the snapshot, each once. The slice is shared and never changed.
+	types []string
 	// unusable: a snapshot is there that does not belong to the stream or cannot be read, and is in the way.
 	unusable bool
+	// era is when the load began; see eras.
+	era uint64
 }
 
-func (r *Repository[S, E]) load(ctx context.Context, stream eventstore.StreamID) (loaded[S], error) {
-	if r.snapshots == nil {
-		return r.replay(ctx, stream, eventstore.Range{})
+// withType adds a name to a set of few, which may be shared.
+func withType(types []string, name string) []string {
+	if slices.Contains(types, name) {
+		return types
 	}
-	return r.loadWithSnapshot(ctx, stream)
+	return append(slices.Clip(types), name)
+}
+
+// load returns the current state: from memory if it still stands, else from a snapshot, else from the events.
+func (r *Repository[S, E]) load(ctx context.Context, stream eventstore.StreamID) (loaded[S], error) {
+	start := time.Now()
+	state, err := r.read(ctx, stream)
+	r.observeLoad(start, stream, state, true, err)
+	return state, err
+}
+
+func (r *Repository[S, E]) read(ctx context.Context, stream eventstore.StreamID) (state loaded[S], err error) {
+	era, eventsOnly := r.eras.begin(stream)
+	if r.cache != nil && !eventsOnly {
+		if from, ok := r.cache.get(stream); ok {
+			from.era = era // what was not thrown away then is as good as loaded now
+			var stands bool
+			if state, stands, err = r.goOn(ctx, stream, from); err == nil && stands {
+				r.remember(stream, &state)
+				return state, nil
+			}
+			r.forget(stream)
+			if err != nil {
+				return loaded[S]{}, err
+			}
+		}
+	}
+	if r.snapshots == nil || eventsOnly {
+		state, err = r.replay(ctx, stream, eventstore.Range{})
+	} else {
+		state, err = r.loadWithSnapshot(ctx, stream)
+	}
+	if err != nil {
+		return loaded[S]{}, err
+	}
+	state.era, state.replayed = era, state.folded
+	r.remember(stream, &state)
+	return state, nil
+}
+
+// observeLoad tells the observer of a load; promised: the policy of the snapshots was to keep it short.
+func (r *Repository[S, E]) observeLoad(start time.Time, stream eventstore.StreamID, state loaded[S], promised bool, err error) {
+	seen := eventstore.LoadObservation{
+		Category: stream.Category, Events: state.folded, Cached: state.cached, Snapshot: !state.cached && state.snapshot > 0,
+		Duration: time.Since(start), Err: err,
+	}
+	if s := r.snapshots; promised && s != nil && s.bound >= 0 {
+		seen.Overshoot = max(state.folded-s.bound, 0)
+	}
+	r.observer.ObserveLoad(seen)
 }
 
 func (r *Repository[S, E]) loadAt(ctx context.Context, stream eventstore.StreamID, v eventstore.Version) (loaded[S], error) {
@@ -222,5 +300,12 @@ func (r *Repository[S, E]) foldOne(state *loaded[S], stream eventstore.StreamID,
 	}
 	state.state = r.typ.evolve(state.state, event)
 	state.version, state.last = recorded.Version, recorded.ID
+	state.folded++
+	if r.snapshots != nil {
+		state.types = withType(state.types, recorded.Type)
+		if state.since.IsZero() {
+			state.since = recorded.RecordedAt
+		}
+	}
 	return nil
 }

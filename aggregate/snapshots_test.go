@@ -30,11 +30,12 @@ type counter struct {
 	store *memory.Store
 	log   bytes.Buffer
 	folds int
+	last  *aggregate.SnapshotKeeper
 }
 
 func (c *counter) policy(every int) snapshot.Policy {
 	return snapshot.Policy{
-		Every: every, Logger: slog.New(slog.NewTextHandler(&c.log, nil)),
+		When: snapshot.Every(every).When, Logger: slog.New(slog.NewTextHandler(&c.log, nil)),
 		Clock: func() time.Time { return time.Unix(1700000000, 0) },
 	}
 }
@@ -42,13 +43,24 @@ func (c *counter) policy(every int) snapshot.Policy {
 func (c *counter) repository(policy snapshot.Policy, factor int) *aggregate.Repository[count, event] {
 	c.folds = 0
 	evolve := func(s count, _ event) count { c.folds++; s.N += factor; return s }
-	return aggregate.NewRepository(c.store, aggregate.Define("count", evolve, countedCatalog),
+	repository := aggregate.NewRepository(c.store, aggregate.Define("count", evolve, countedCatalog),
 		aggregate.WithSnapshots(c.store.Snapshots(), policy))
+	c.last = repository.Snapshots()
+	return repository
 }
 
 func (c *counter) handle(t *testing.T, policy snapshot.Policy, n int) aggregate.Result[count] {
 	t.Helper()
-	return must[aggregate.Result[count]](t)(c.repository(policy, 1).Handle(t.Context(), "a", up(n)))
+	result := must[aggregate.Result[count]](t)(c.repository(policy, 1).Handle(t.Context(), "a", up(n)))
+	drain(t, c.last)
+	return result
+}
+
+func drain(t testing.TB, k *aggregate.SnapshotKeeper) {
+	t.Helper()
+	if err := k.Drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func up(n int) func(count) ([]event, error) {
@@ -65,7 +77,10 @@ var countStream = eventstore.NewStreamID("count", "a")
 func (c *counter) kept(t *testing.T) snapshot.Snapshot {
 	t.Helper()
 	fingerprint := snapshot.Fingerprint(reflect.TypeFor[count](), eventstore.Msgpack.ContentType(), 0)
-	kept, _, err := c.store.Snapshots().Load(t.Context(), countStream, fingerprint)
+	if c.last != nil {
+		drain(t, c.last)
+	}
+	kept, _, err := c.store.Snapshots().Load(t.Context(), countStream, fingerprint, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +222,7 @@ func TestUnusableSnapshotsCostAReplayAndAreReplaced(t *testing.T) {
 		c.handle(t, c.policy(3), 3)
 		kept := c.kept(t)
 		test.damage(&kept)
-		if err := errors.Join(c.store.Snapshots().Delete(t.Context(), countStream), c.store.Snapshots().Save(t.Context(), kept)); err != nil {
+		if err := errors.Join(c.store.Snapshots().Delete(t.Context(), countStream), c.store.Snapshots().Save(t.Context(), kept, 1)); err != nil {
 			t.Fatal(err)
 		}
 		if loaded := must[aggregate.Loaded[count]](t)(c.repository(c.policy(3), 1).Load(t.Context(), "a")); loaded.State.N != 3 || loaded.Version != 3 {

@@ -25,7 +25,7 @@ var troubleText = [troubles]struct{ begins, ends string }{
 	cannotRead:   {"snapshots cannot be read; whole streams are", "snapshots can be read again"},
 	cannotSave:   {"no snapshot was taken", "snapshots are taken again"},
 	cannotEncode: {"no snapshot was taken, the state cannot be encoded", "the state can be encoded again"},
-	cannotUse:    {"a snapshot cannot be used; the whole stream is read", "the snapshot is no longer in the way"},
+	cannotUse:    {"a snapshot cannot be used; an older one or the events are", "the snapshot is no longer in the way"},
 }
 
 // forgetAfter bounds how long the trouble of one stream keeps that of others out of the log.

@@ -23,18 +23,18 @@ type brokenStore struct {
 
 var errTable = errors.New("no such table")
 
-func (s *brokenStore) Load(ctx context.Context, stream eventstore.StreamID, fingerprint string) (snapshot.Snapshot, iter.Seq2[eventstore.RecordedEvent, error], error) {
+func (s *brokenStore) Load(ctx context.Context, stream eventstore.StreamID, fingerprint string, before eventstore.Version) (snapshot.Snapshot, iter.Seq2[eventstore.RecordedEvent, error], error) {
 	if s.load.Load() {
 		return snapshot.Snapshot{}, nil, errTable
 	}
-	return s.Store.Load(ctx, stream, fingerprint)
+	return s.Store.Load(ctx, stream, fingerprint, before)
 }
 
-func (s *brokenStore) Save(ctx context.Context, kept snapshot.Snapshot) error {
+func (s *brokenStore) Save(ctx context.Context, kept snapshot.Snapshot, keep int) error {
 	if s.save.Load() {
 		return errTable
 	}
-	return s.Store.Save(ctx, kept)
+	return s.Store.Save(ctx, kept, keep)
 }
 
 // lines returns what was logged since the last call, from the level on.
@@ -73,7 +73,8 @@ func TestSnapshotTroubleIsLoggedPerChange(t *testing.T) {
 		for _, id := range []string{"a", "b", "c"} {
 			all.Go(func() {
 				for range 5 {
-					if _, err := repository.Handle(t.Context(), id, up(1)); err != nil {
+					_, err := repository.Handle(t.Context(), id, up(1))
+					if err := errors.Join(err, repository.Snapshots().Drain(t.Context())); err != nil {
 						t.Error(err)
 					}
 				}
@@ -133,9 +134,10 @@ func TestUnusableSnapshotIsLoggedPerChange(t *testing.T) {
 		if _, err := repository.Handle(t.Context(), id, up(3)); err != nil {
 			t.Fatal(err)
 		}
+		drain(t, repository.Snapshots())
 		kept := c.kept(t)
 		kept.Stream.ID, kept.Version, kept.Position = id, 50, eventstore.PositionAt(1<<40)
-		if err := c.store.Snapshots().Save(t.Context(), kept); err != nil {
+		if err := c.store.Snapshots().Save(t.Context(), kept, 2); err != nil {
 			t.Fatal(err)
 		}
 	}

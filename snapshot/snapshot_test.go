@@ -5,39 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/snapshot"
 )
-
-func TestDue(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		policy      snapshot.Policy
-		last, after eventstore.Version
-		want        bool
-	}{
-		{snapshot.Never, 0, 1_000_000, false},
-		{snapshot.Every(-1), 0, 5, false},
-		{snapshot.Every(3), 0, 2, false},
-		{snapshot.Every(3), 0, 3, true},
-		{snapshot.Every(3), 3, 5, false},
-		{snapshot.Every(3), 3, 11, true},
-		{snapshot.Every(1), 7, 8, true},
-		{snapshot.Every(1), 8, 8, false},
-	} {
-		if got := test.policy.Due(test.last, test.after); got != test.want {
-			t.Errorf("every %d, last %d, after %d: due %v", test.policy.Every, test.last, test.after, got)
-		}
-	}
-}
-
-func TestDefaults(t *testing.T) {
-	t.Parallel()
-	p := snapshot.Every(5).WithDefaults()
-	if p.Every != 5 || p.Codec != eventstore.Msgpack || p.Logger == nil || p.Clock == nil {
-		t.Errorf("policy %+v", p)
-	}
-}
 
 type leaf struct{ At time.Time }
 

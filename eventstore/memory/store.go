@@ -36,7 +36,7 @@ type Store struct {
 	streams map[eventstore.StreamID]*stream
 	// grown is closed, and replaced, by each append that stores events.
 	grown     chan struct{}
-	snapshots map[snapshotKey]snapshot.Snapshot
+	snapshots map[snapshotKey][]snapshot.Snapshot
 }
 
 type stream struct {

@@ -291,7 +291,7 @@ func TestRunningStoreSurvivesAMigration(t *testing.T) {
 			return nil
 		},
 		func(s *postgres.Store) error {
-			_, list, err := s.Snapshots().Load(t.Context(), id, "f")
+			_, list, err := s.Snapshots().Load(t.Context(), id, "f", 0)
 			if err == nil {
 				for range list {
 				}
@@ -320,7 +320,7 @@ func TestRunningStoreSurvivesAMigration(t *testing.T) {
 		`ALTER TABLE daybook.events ADD COLUMN extra text NOT NULL DEFAULT ''`,
 		`ALTER TABLE daybook.streams ADD COLUMN extra text NOT NULL DEFAULT ''`,
 		`ALTER TABLE daybook.store ADD COLUMN extra text NOT NULL DEFAULT ''`,
-		`ALTER TABLE daybook.snapshots ADD COLUMN extra text NOT NULL DEFAULT ''`,
+		`ALTER TABLE daybook.stream_snapshots ADD COLUMN extra text NOT NULL DEFAULT ''`,
 		`ALTER TABLE daybook.events ALTER COLUMN flags TYPE bigint`,
 		`ALTER TABLE daybook.events ALTER COLUMN schema_version TYPE bigint`,
 		`ALTER TABLE daybook.streams ALTER COLUMN partition TYPE bigint`,

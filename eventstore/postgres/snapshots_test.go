@@ -16,7 +16,7 @@ import (
 // loadSnapshot returns the version of the snapshot, 0 for none, and the versions of the events that came with it.
 func loadSnapshot(t testing.TB, s *postgres.Snapshots, id eventstore.StreamID, fingerprint string) (snapshot.Snapshot, []eventstore.Version) {
 	t.Helper()
-	snap, list, err := s.Load(t.Context(), id, fingerprint)
+	snap, list, err := s.Load(t.Context(), id, fingerprint, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestSnapshots(t *testing.T) {
 	}
 	save := func(s snapshot.Snapshot) {
 		t.Helper()
-		if err := snapshots.Save(t.Context(), s); err != nil {
+		if err := snapshots.Save(t.Context(), s, 2); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -76,7 +76,7 @@ func TestSnapshots(t *testing.T) {
 		!snap.TakenAt.Equal(at(8).TakenAt) || snap.TakenAt.Location() != time.UTC || snap.Stream != id || snap.Fingerprint != "f" {
 		t.Errorf("loaded %+v", snap)
 	}
-	for _, err := range concurrently(8, func(i int) error { return snapshots.Save(t.Context(), at(i+3)) }) {
+	for _, err := range concurrently(8, func(i int) error { return snapshots.Save(t.Context(), at(i+3), 2) }) {
 		if err != nil {
 			t.Error(err)
 		}
@@ -90,23 +90,59 @@ func TestSnapshots(t *testing.T) {
 		t.Error(err)
 	}
 
-	// A snapshot that is not of this stream as it stands is left aside: newer than the stream, or at another position.
+	// A snapshot that is not of this stream as it stands comes with events that show it: none when it is newer than the
+	// stream, else one at another position.
 	newer := at(10)
 	newer.Version, newer.Position = 12, eventstore.PositionAt(list[9].Position.Ordinal()+2)
+	save(at(8))
 	save(newer)
-	if snap, versions := loadSnapshot(t, snapshots, id, "f"); len(versions) != 10 || !snap.IsZero() {
+	if snap, versions := loadSnapshot(t, snapshots, id, "f"); len(versions) != 0 || snap.Version != 12 {
 		t.Errorf("newer than the stream: %+v with %d events", snap, len(versions))
 	}
 	mustAppend(t, store, eventstore.To(newStream("other"), eventstore.NoStream, manyEvents(5)...))
 	mustAppend(t, store, eventstore.To(id, eventstore.Exactly(10), manyEvents(5)...))
-	if snap, versions := loadSnapshot(t, snapshots, id, "f"); !snap.IsZero() && snap.Position == newer.Position && versions[0] == 12 {
-		// Its own event came with it; only its position tells that it is of another history, which the caller compares.
-		if got := streamEvents(t, store, id)[11].Position; got == newer.Position {
-			t.Errorf("the test's position %s is right by chance", got)
-		}
-	} else if len(versions) != 15 {
-		t.Errorf("at another position: %+v with %d events", snap, len(versions))
+	if snap, versions := loadSnapshot(t, snapshots, id, "f"); snap.Version != 12 || len(versions) != 4 || versions[0] != 12 {
+		t.Errorf("at another position: %+v with versions %v", snap, versions)
 	}
+	if got := streamEvents(t, store, id)[11].Position; got == newer.Position {
+		t.Errorf("the test's position %s is right by chance", got)
+	}
+	var older snapshot.Snapshot
+	if n := trips.during(func() {
+		var err error
+		if older, _, err = snapshots.Load(t.Context(), id, "f", 12); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 1 || older.Version != 8 {
+		t.Errorf("the one before it: %+v in %d round trips", older, n)
+	}
+	if n := trips.during(func() { save(at(10)) }); n != 1 {
+		t.Errorf("saving takes %d round trips", n)
+	}
+}
+
+// What programs of earlier versions keep is removed with the rest.
+func TestDeletedSnapshotsIncludeThoseOfEarlierVersions(t *testing.T) {
+	t.Parallel()
+	store, pool := freshStore(t, postgres.Config{})
+	for i := range 3 {
+		mustExec(t, pool, `INSERT INTO daybook.snapshots (stream_id, fingerprint, version, position, content_type, data)
+			VALUES ('old-' || $1::int, 'f', 1, 1, '', '')`, i)
+	}
+	left := func(want int) {
+		t.Helper()
+		if n := value[int](t, pool, `SELECT count(*) FROM daybook.snapshots`); n != want {
+			t.Errorf("%d are left, want %d", n, want)
+		}
+	}
+	if err := store.Snapshots().Delete(t.Context(), eventstore.NewStreamID("old", "1")); err != nil {
+		t.Fatal(err)
+	}
+	left(2)
+	if n, err := store.Snapshots().DeleteCategory(t.Context(), "old"); err != nil || n != 0 {
+		t.Errorf("removed %d, %v", n, err)
+	}
+	left(0)
 }
 
 func TestSnapshotOfALongStream(t *testing.T) {
@@ -118,7 +154,7 @@ func TestSnapshotOfALongStream(t *testing.T) {
 		t.Errorf("%d events", len(versions))
 	}
 	at := streamEvents(t, store, id)[999]
-	if err := store.Snapshots().Save(t.Context(), snapshot.Snapshot{Stream: id, Fingerprint: "f", Version: 1000, Position: at.Position}); err != nil {
+	if err := store.Snapshots().Save(t.Context(), snapshot.Snapshot{Stream: id, Fingerprint: "f", Version: 1000, Position: at.Position}, 2); err != nil {
 		t.Fatal(err)
 	}
 	snap, versions := loadSnapshot(t, store.Snapshots(), id, "f")

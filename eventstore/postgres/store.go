@@ -201,7 +201,8 @@ type statements struct {
 	readStream, floorPosition, appended, streamHead                                   string
 	safeHead, page, pageFiltered, lastDrawn                                           string
 	blocker, ensureRanges, rangesTop, notify, consumers, check                        string
-	snapshotLoad, snapshotEvents, snapshotSave, snapshotDelete                        string
+	snapshotLoad, snapshotEvents, snapshotSave, snapshotTrim                          string
+	snapshotDelete, snapshotDeleteOld, snapshotDeleteMany, snapshotDeleteManyOld      string
 	outbox, outboxPartition, outboxTopic, outboxPartitionTopic                        string
 	outboxSettings, checkOutbox                                                       string
 	outboxCleaned, outboxCleanedTopic, epochs, declareLost, raiseCleaned, dropCleaned string
@@ -220,7 +221,9 @@ func newStatements(schema string) statements {
 		blocker: x(blockerSQL), ensureRanges: x(ensureRangesSQL), rangesTop: x(rangesTopSQL), notify: x(notifySQL),
 		consumers: x(consumersSQL), check: x(checkSQL), checkOutbox: x(checkOutboxSQL),
 		snapshotLoad: x(snapshotLoadSQL), snapshotEvents: x(snapshotEventsSQL),
-		snapshotSave: x(snapshotSaveSQL), snapshotDelete: x(snapshotDeleteSQL),
+		snapshotSave: x(snapshotSaveSQL), snapshotTrim: x(snapshotTrimSQL),
+		snapshotDelete: x(snapshotDeleteSQL), snapshotDeleteOld: x(snapshotDeleteOldSQL),
+		snapshotDeleteMany: x(snapshotDeleteManySQL), snapshotDeleteManyOld: x(snapshotDeleteManyOldSQL),
 		outbox: x(outboxSQL), outboxPartition: x(outboxPartitionSQL), outboxTopic: x(outboxTopicSQL),
 		outboxPartitionTopic: x(outboxPartitionTopicSQL), outboxCleaned: x(outboxCleanedSQL), outboxCleanedTopic: x(outboxCleanedTopicSQL), outboxSettings: x(outboxSettingsSQL), epochs: x(epochsSQL),
 		declareLost: x(declareLostSQL), raiseCleaned: x(raiseCleanedSQL), dropCleaned: x(dropCleanedSQL),

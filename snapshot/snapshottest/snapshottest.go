@@ -43,7 +43,10 @@ func Run(t *testing.T, open func(t *testing.T) (eventstore.Store, snapshot.Store
 		"race":        testRace,
 		"long tail":   testLongTail,
 		"stranger":    testStranger,
+		"keep":        testKeep,
+		"older":       testOlder,
 		"delete":      testDelete,
+		"category":    testDeleteCategory,
 		"invalid":     testInvalid,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -91,7 +94,7 @@ func (b *bench) at(t *testing.T, v eventstore.Version) snapshot.Snapshot {
 
 func (b *bench) save(t *testing.T, s snapshot.Snapshot) {
 	t.Helper()
-	if err := b.snapshots.Save(t.Context(), s); err != nil {
+	if err := b.snapshots.Save(t.Context(), s, 2); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -99,7 +102,12 @@ func (b *bench) save(t *testing.T, s snapshot.Snapshot) {
 // want demands a snapshot (version 0: none) and the versions of the events that come with it.
 func (b *bench) want(t *testing.T, fingerprint string, version, first, last eventstore.Version) snapshot.Snapshot {
 	t.Helper()
-	got, events, err := b.snapshots.Load(t.Context(), b.stream, fingerprint)
+	return b.wantBefore(t, fingerprint, 0, version, first, last)
+}
+
+func (b *bench) wantBefore(t *testing.T, fingerprint string, before, version, first, last eventstore.Version) snapshot.Snapshot {
+	t.Helper()
+	got, events, err := b.snapshots.Load(t.Context(), b.stream, fingerprint, before)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,13 +187,69 @@ func testRace(t *testing.T, b *bench) {
 	for v := range eventstore.Version(versions) {
 		s := b.at(t, v+1)
 		group.Go(func() {
-			if err := b.snapshots.Save(t.Context(), s); err != nil {
+			if err := b.snapshots.Save(t.Context(), s, 2); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	group.Wait()
 	b.want(t, "one", versions, versions, versions)
+}
+
+// wantKept demands the snapshots that are there, from the newest on.
+func (b *bench) wantKept(t *testing.T, fingerprint string, last eventstore.Version, versions ...eventstore.Version) {
+	t.Helper()
+	before := eventstore.Version(0)
+	for _, v := range versions {
+		got := b.wantBefore(t, fingerprint, before, v, v, last)
+		if want := fmt.Sprintf("state %d", v); string(got.Data) != want {
+			t.Errorf("data of version %d: %q, want %q", v, got.Data, want)
+		}
+		before = v
+	}
+	b.wantBefore(t, fingerprint, before, 0, 1, last)
+}
+
+func testKeep(t *testing.T, b *bench) {
+	b.grow(t, 0, 9)
+	for _, step := range []struct {
+		version eventstore.Version
+		keep    int
+		kept    []eventstore.Version
+	}{
+		{2, 3, []eventstore.Version{2}},
+		{3, 3, []eventstore.Version{3, 2}},
+		{5, 3, []eventstore.Version{5, 3, 2}},
+		{6, 3, []eventstore.Version{6, 5, 3}},
+		{4, 3, []eventstore.Version{6, 5, 3}}, // late, and older than the newest
+		{7, 2, []eventstore.Version{7, 6}},
+		{8, 1, []eventstore.Version{8}},
+		{9, 0, []eventstore.Version{9}}, // one stays at least
+	} {
+		other := b.at(t, step.version)
+		other.Fingerprint = "two" // not touched by the others
+		if err := b.snapshots.Save(t.Context(), other, 100); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.snapshots.Save(t.Context(), b.at(t, step.version), step.keep); err != nil {
+			t.Fatal(err)
+		}
+		b.wantKept(t, "one", 9, step.kept...)
+	}
+	b.wantKept(t, "two", 9, 9, 8, 7, 6, 5, 3, 2)
+}
+
+// testOlder: before asks for snapshots below a version.
+func testOlder(t *testing.T, b *bench) {
+	b.grow(t, 0, 9)
+	for _, v := range []eventstore.Version{2, 5, 8} {
+		if err := b.snapshots.Save(t.Context(), b.at(t, v), 9); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for before, version := range map[eventstore.Version]eventstore.Version{1: 0, 2: 0, 3: 2, 5: 2, 6: 5, 8: 5, 9: 8, 100: 8, 0: 8} {
+		b.wantBefore(t, "one", before, version, max(version, 1), 9)
+	}
 }
 
 func testLongTail(t *testing.T, b *bench) {
@@ -195,13 +259,13 @@ func testLongTail(t *testing.T, b *bench) {
 	b.want(t, "one", 2, 2, length)
 	// A sequence may be left unread, and broken off.
 	for range 50 {
-		_, events, err := b.snapshots.Load(t.Context(), b.stream, "one")
+		_, events, err := b.snapshots.Load(t.Context(), b.stream, "one", 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		_ = events
 	}
-	_, events, err := b.snapshots.Load(t.Context(), b.stream, "one")
+	_, events, err := b.snapshots.Load(t.Context(), b.stream, "one", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +291,7 @@ func testStranger(t *testing.T, b *bench) {
 			t.Fatal(err)
 		}
 		b.save(t, s)
-		got, events, err := b.snapshots.Load(t.Context(), b.stream, "one")
+		got, events, err := b.snapshots.Load(t.Context(), b.stream, "one", 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -265,17 +329,55 @@ func testDelete(t *testing.T, b *bench) {
 	neighbour.want(t, "one", 1, 1, 2)
 }
 
+func testDeleteCategory(t *testing.T, b *bench) {
+	const streams = 1200 // more than an engine removes at once
+	// Neighbours in every order of names.
+	var others []*bench
+	for _, category := range []string{"snapshottes", "snapshottest0", "snapshottest.", "snapshottest_", "Snapshottest", "t"} {
+		other := &bench{events: b.events, snapshots: b.snapshots, stream: eventstore.NewStreamID(category, "a")}
+		other.grow(t, 0, 1)
+		other.save(t, other.at(t, 1))
+		others = append(others, other)
+	}
+	b.grow(t, 0, 3)
+	for v := range eventstore.Version(3) {
+		b.save(t, b.at(t, v+1)) // two stay
+	}
+	for i := range streams - 2 {
+		many := b.at(t, 1)
+		many.Stream.ID = fmt.Sprint("many-", i)
+		b.save(t, many)
+	}
+	for _, want := range []int64{streams, 0} {
+		if n, err := b.snapshots.DeleteCategory(t.Context(), "snapshottest"); err != nil || n != want {
+			t.Errorf("removed %d, %v, want %d", n, err, want)
+		}
+	}
+	b.want(t, "one", 0, 1, 3)
+	for _, other := range others {
+		other.want(t, "one", 1, 1, 1)
+	}
+	if _, err := b.snapshots.DeleteCategory(t.Context(), ""); err == nil {
+		t.Error("an empty category was accepted")
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := b.snapshots.DeleteCategory(ended, "t"); err == nil {
+		t.Error("a context that has ended was ignored")
+	}
+}
+
 func testInvalid(t *testing.T, b *bench) {
-	if _, _, err := b.snapshots.Load(t.Context(), eventstore.StreamID{}, "one"); err == nil {
+	if _, _, err := b.snapshots.Load(t.Context(), eventstore.StreamID{}, "one", 0); err == nil {
 		t.Error("an empty stream id was accepted")
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	b.grow(t, 0, 1)
-	if err := b.snapshots.Save(ended, b.at(t, 1)); err == nil {
+	if err := b.snapshots.Save(ended, b.at(t, 1), 2); err == nil {
 		t.Error("a context that has ended was ignored by Save")
 	}
-	if _, _, err := b.snapshots.Load(ended, b.stream, "one"); err == nil {
+	if _, _, err := b.snapshots.Load(ended, b.stream, "one", 0); err == nil {
 		t.Error("a context that has ended was ignored by Load")
 	}
 	b.want(t, "one", 0, 1, 1)
