@@ -32,6 +32,9 @@ func (d *Direct) Carries() string { return d.sub.Carries() }
 // StartsAt is SubscriptionConfig.StartAt.
 func (d *Direct) StartsAt() Start { return d.sub.StartsAt() }
 
+// Schema is the PostgreSQL schema of the store.
+func (d *Direct) Schema() string { return d.sub.Schema() }
+
 // ReadPage is [Subscription.ReadPage].
 func (d *Direct) ReadPage(ctx context.Context, after eventstore.Position, f eventstore.Filter, limit int) (eventstore.Page, error) {
 	return d.sub.ReadPage(ctx, after, f, limit)

@@ -176,6 +176,9 @@ func (s *Subscription) Carries() string {
 // StartsAt is SubscriptionConfig.StartAt.
 func (s *Subscription) StartsAt() Start { return s.cfg.StartAt }
 
+// Schema is the PostgreSQL schema of the store.
+func (s *Subscription) Schema() string { return s.rows.Schema() }
+
 // ReadPage reads the topic like a log, without the broker: from SubscriptionConfig.CatchUp if that is set, else from the
 // outbox. It is an [*LostError] when the outbox no longer has what lies after a position.
 func (s *Subscription) ReadPage(ctx context.Context, after eventstore.Position, f eventstore.Filter, limit int) (eventstore.Page, error) {

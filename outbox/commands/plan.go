@@ -1,0 +1,160 @@
+package commands
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/google/uuid"
+
+	"github.com/daybook-go/daybook/aggregate/bus"
+	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/consumer"
+)
+
+// applier makes a consumer of a dispatcher: commands are carried out while no transaction of the consumer is open, and
+// their ends commit together with the checkpoint.
+type applier struct{ *Dispatcher }
+
+// Relaxed implements [consumer.Applier]: replies leave the database.
+func (applier) Relaxed() bool { return false }
+
+// Plan implements [consumer.Applier]: it carries the commands out, those of one ordering key one after the other, and
+// several keys at once.
+func (a applier) Plan(ctx context.Context, events []eventstore.RecordedEvent) (consumer.Plan, error) {
+	b := newBatch(a.Dispatcher, events)
+	telling, stop := context.WithCancel(ctx)
+	var teller sync.WaitGroup
+	teller.Go(func() { b.tellWhileRunning(telling) })
+	b.carryOut(ctx)
+	stop()
+	teller.Wait()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	a.cfg.probe(probeRan)
+	return b, nil
+}
+
+// entry is a command of a batch. Its mutable part is guarded by the batch.
+type entry struct {
+	event   eventstore.RecordedEvent
+	command bus.Command
+	fault   error // why it cannot be read
+	said    progress
+
+	began       time.Time // zero before
+	toldRunning bool
+	verdict     *verdict // nil before its end
+	told        bool     // its end is committed, or somebody else's is
+}
+
+// batch is some commands under way.
+type batch struct {
+	*Dispatcher
+	entries []*entry
+	groups  [][]*entry // by ordering key, in order
+
+	mu      sync.Mutex
+	telling map[uuid.UUID]*entry // what the transaction of the checkpoint tells
+	replies []*entry             // whose end took effect there
+}
+
+func newBatch(d *Dispatcher, events []eventstore.RecordedEvent) *batch {
+	b := &batch{Dispatcher: d}
+	byKey := make(map[string]int, len(events))
+	for _, event := range events {
+		e := &entry{event: event}
+		e.command, e.fault = command(event)
+		b.entries = append(b.entries, e)
+		group, known := byKey[event.PartitionKey]
+		if !known {
+			group = len(b.groups)
+			byKey[event.PartitionKey] = group
+			b.groups = append(b.groups, nil)
+		}
+		b.groups[group] = append(b.groups[group], e)
+	}
+	return b
+}
+
+// carryOut returns when all commands have ended, or ctx has.
+func (b *batch) carryOut(ctx context.Context) {
+	todo := make(chan []*entry, len(b.groups))
+	for _, group := range b.groups {
+		todo <- group
+	}
+	close(todo)
+	var workers sync.WaitGroup
+	for range min(b.cfg.Workers, len(b.groups)) {
+		workers.Go(func() {
+			for group := range todo {
+				for _, e := range group {
+					if ctx.Err() != nil || b.held.Err() != nil {
+						return
+					}
+					b.end(ctx, e)
+				}
+			}
+		})
+	}
+	workers.Wait()
+}
+
+// end brings one command to its end, unless ctx ends before.
+func (b *batch) end(ctx context.Context, e *entry) {
+	var v verdict
+	if e.fault != nil {
+		v = verdict{state: bus.OperationFailed, code: CodeInvalid, reason: e.fault.Error()}
+	} else {
+		b.mu.Lock()
+		e.began = time.Now()
+		b.mu.Unlock()
+		var err error
+		if v, err = b.Dispatcher.carryOut(context.WithValue(ctx, progressKey{}, &e.said), e.command); err != nil {
+			return
+		}
+	}
+	v.code, v.reason = cleaned(v.code, maxCode), cleaned(v.reason, maxReason)
+	if v.state == bus.OperationFailed {
+		b.log.Warn("a command failed", "type", e.command.Type, "id", e.command.ID, "code", v.code, "reason", v.reason)
+	}
+	b.mu.Lock()
+	e.verdict = &v
+	b.mu.Unlock()
+}
+
+// Load implements [consumer.Plan]: the ends that are not told yet become those of the operations.
+func (b *batch) Load(q *pgx.Batch) {
+	ends := b.ends(func(e *entry) bool { return !e.told })
+	b.telling, b.replies = make(map[uuid.UUID]*entry, len(ends)), nil
+	for _, e := range ends {
+		b.telling[e.command.ID] = e
+	}
+	if len(ends) == 0 {
+		return
+	}
+	q.Queue(b.sql.finish, finishArgs(ends)...).Query(func(rows pgx.Rows) error {
+		changed, err := collectIDs(rows)
+		b.replies = asking(b.telling, changed)
+		return err
+	})
+}
+
+// Apply implements [consumer.Plan]: senders are told of the ends that took effect.
+func (b *batch) Apply(ctx context.Context, tx pgx.Tx, _ *pgx.Batch) error {
+	err := b.sendReplies(ctx, tx, b.replies)
+	b.cfg.probe(probeReplied)
+	return err
+}
+
+// Committed implements [consumer.Committed].
+func (b *batch) Committed() {
+	ids := make([]uuid.UUID, 0, len(b.telling))
+	for id := range b.telling {
+		ids = append(ids, id)
+	}
+	changes.tell(ids)
+}

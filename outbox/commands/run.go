@@ -1,0 +1,196 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/daybook-go/daybook/aggregate/bus"
+	"github.com/daybook-go/daybook/internal/consumer"
+)
+
+const (
+	firstPause = 50 * time.Millisecond
+	lastPause  = 5 * time.Second
+
+	// linger is how long a handler whose context has ended may take to notice.
+	linger = 200 * time.Millisecond
+	// sealPatience bounds one attempt to end a command for good.
+	sealPatience = 5 * time.Second
+)
+
+// errHung: a handler did not return after its context had ended.
+var errHung = errors.New("the handler did not return when its time was over")
+
+// carryOut runs a command until it has come to an end. The error is that of ctx.
+func (d *Dispatcher) carryOut(ctx context.Context, c bus.Command) (verdict, error) {
+	var last error
+	pause := time.Duration(0) // a refusal that was not known as one is known when it is asked again
+	end := time.Now().Add(d.cfg.Timeout)
+	for attempt := 1; ; {
+		budget, cancel := context.WithDeadline(ctx, end)
+		reply, err := d.call(budget, c)
+		cancel()
+		if ctx.Err() != nil {
+			return verdict{}, context.Cause(ctx)
+		}
+		if reply.Refused && err != nil {
+			return d.refusal(ctx, c, reply, err, end), ctx.Err()
+		}
+		if v, ok := final(reply, err); ok {
+			return v, nil
+		}
+		last = err
+		switch waited, err := d.awaitDatabase(ctx, err); {
+		case err != nil:
+			return verdict{}, err
+		case waited: // nobody's fault: the attempt does not count, and the time begins anew
+			end = time.Now().Add(d.cfg.Timeout)
+			continue
+		}
+		if attempt++; attempt > d.cfg.Attempts || errors.Is(err, errHung) || !time.Now().Before(end) {
+			break
+		}
+		if !rest(ctx, pause/2+rand.N(pause/2+1)) {
+			return verdict{}, context.Cause(ctx)
+		}
+		pause = min(max(2*pause, firstPause), lastPause)
+	}
+	return d.giveUp(ctx, c, last, !time.Now().Before(end))
+}
+
+// refusal asks for the stored form of a first refusal, which has the code of the rule.
+func (d *Dispatcher) refusal(ctx context.Context, c bus.Command, first bus.Reply, cause error, end time.Time) verdict {
+	budget, cancel := context.WithDeadline(ctx, end)
+	defer cancel()
+	reply, err := d.call(budget, c)
+	if v, ok := final(reply, err); ok {
+		return v
+	}
+	return verdict{state: bus.OperationRefused, reason: cause.Error(), stream: first.Stream, version: first.Version}
+}
+
+// giveUp ends a command that cannot be carried out, in a way that whatever of it is still under way takes no effect: it
+// is sent once more, with a deadline that has passed. Then either its end is stored under its key, and nothing else can
+// be, or it had succeeded or been refused before, and that is what counts.
+func (d *Dispatcher) giveUp(ctx context.Context, c bus.Command, cause error, late bool) (verdict, error) {
+	v := verdict{state: bus.OperationFailed, code: CodeExhausted, reason: cause.Error()}
+	if late || errors.Is(cause, errHung) {
+		v.code, v.reason = CodeTimeout, fmt.Sprintf("it did not end within %v: %v", d.cfg.Timeout, cause)
+	}
+	sealed := c
+	sealed.Deadline = time.Unix(0, 0)
+	for attempt := 1; ; {
+		budget, cancel := context.WithTimeout(ctx, sealPatience)
+		reply, err := d.call(budget, sealed)
+		cancel()
+		if ctx.Err() != nil {
+			return verdict{}, context.Cause(ctx)
+		}
+		found, ok := final(reply, err)
+		switch {
+		case ok && found.state == bus.OperationExpired && c.PastDeadline(time.Now()):
+			return found, nil // its own deadline had passed meanwhile, and it had not taken effect
+		case ok && (found.state == bus.OperationDone || found.stored && found.state == bus.OperationRefused):
+			return found, nil
+		case ok:
+			return v, nil
+		case errors.Is(err, errHung): // there is an outcome, which its handler does not bring
+			v.reason += "; how it ended is stored under its key"
+			return v, nil
+		}
+		switch waited, err := d.awaitDatabase(ctx, err); {
+		case err != nil:
+			return verdict{}, err
+		case waited:
+			continue
+		}
+		if attempt++; attempt > d.cfg.Attempts {
+			d.log.Warn("a command that failed could not be ended for good: should its handler still be at work, it may yet take effect",
+				"type", c.Type, "id", c.ID, "error", err)
+			return v, nil
+		}
+		if !rest(ctx, firstPause) {
+			return verdict{}, context.Cause(ctx)
+		}
+	}
+}
+
+// awaitDatabase returns true when err came from a database that is away, once that is there again. A handler that cannot
+// reach something else is not waited for.
+func (d *Dispatcher) awaitDatabase(ctx context.Context, err error) (bool, error) {
+	if !consumer.Away(err) || d.ping(ctx) == nil {
+		return false, nil
+	}
+	d.waits(err)
+	defer d.waits(nil)
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		if !rest(ctx, pause/2+rand.N(pause/2+1)) {
+			return true, context.Cause(ctx)
+		}
+		if d.ping(ctx) == nil {
+			return true, nil
+		}
+	}
+}
+
+func (d *Dispatcher) ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	_, err := d.db.Exec(ctx, "SELECT 1")
+	return err
+}
+
+// call dispatches a command, in a goroutine of its own, so that a handler that ignores its context costs a goroutine and
+// no more. How many of those there can be is bounded.
+func (d *Dispatcher) call(ctx context.Context, c bus.Command) (bus.Reply, error) {
+	select {
+	case d.slots <- struct{}{}:
+	case <-ctx.Done():
+		return bus.Reply{}, ctx.Err()
+	}
+	type answer struct {
+		reply bus.Reply
+		err   error
+	}
+	done := make(chan answer, 1)
+	call := d.calls.begin(c)
+	go func() {
+		var a answer
+		a.reply, a.err = d.dispatch(ctx, c)
+		d.calls.end(call)
+		<-d.slots
+		done <- a
+	}()
+	select {
+	case a := <-done:
+		return a.reply, a.err
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(linger)
+	defer timer.Stop()
+	select {
+	case a := <-done:
+		return a.reply, a.err
+	case <-timer.C:
+		d.calls.hangs(call, d.log)
+		return bus.Reply{}, errHung
+	}
+}
+
+// rest returns false when ctx ended first.
+func rest(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
