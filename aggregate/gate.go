@@ -19,7 +19,7 @@ type gateKey struct {
 
 // enterGate waits for a command with the same key, or, when the caller asked to be told, returns an
 // [*eventstore.InProgressError] while there is one, here or in another process.
-func enterGate(ctx context.Context, store eventstore.OnceAppender, claim eventstore.Claim, tell bool) (leave func(), err error) {
+func enterGate(ctx context.Context, store eventstore.OnceAppender, claim eventstore.Claim, tell bool) (func(), error) {
 	place := gateKey{scope: claim.Scope, key: claim.Key}
 	if reflect.TypeOf(store).Comparable() { // else all such stores share a line, which costs time only
 		place.store = store

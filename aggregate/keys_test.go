@@ -464,7 +464,9 @@ type observed struct {
 	commands []eventstore.CommandObservation
 }
 
-func (o *observed) ObserveCommand(c eventstore.CommandObservation) { o.commands = append(o.commands, c) }
+func (o *observed) ObserveCommand(c eventstore.CommandObservation) {
+	o.commands = append(o.commands, c)
+}
 
 func TestCommandsAreObserved(t *testing.T) {
 	t.Parallel()
