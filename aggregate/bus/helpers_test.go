@@ -95,8 +95,6 @@ type world struct {
 	ran    atomic.Int32
 }
 
-func (w *world) clear() { w.ran.Store(0) }
-
 // newWorld makes a bus whose middleware may need the store.
 func newWorld(t testing.TB, config bus.Config, middleware func(*memory.Store) []bus.Middleware) *world {
 	t.Helper()

@@ -272,3 +272,34 @@ func TestTypesWithoutKey(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+func TestTellIfRunning(t *testing.T) {
+	w := newWorld(t, bus.Config{}, func(s *store) []bus.Middleware {
+		return []bus.Middleware{bus.Idempotent(s, bus.TellIfRunning())}
+	})
+	deciding, goOn := make(chan struct{}), make(chan struct{})
+	w.handle = func(ctx context.Context, _ anything) (bus.Reply, error) {
+		_, err := w.tills.Handle(ctx, "any", func(till) ([]event, error) {
+			close(deciding)
+			<-goOn
+			return nil, nil
+		})
+		return bus.Reply{}, err
+	}
+	ran := make(chan error)
+	go func() {
+		_, err := w.Send(context.Background(), anything{}, bus.WithKey("k"))
+		ran <- err
+	}()
+	<-deciding
+	w.handle = func(ctx context.Context, _ anything) (bus.Reply, error) {
+		_, err := w.tills.Handle(ctx, "any", payIn{Cents: 1}.Decide)
+		return bus.Reply{}, err
+	}
+	_, err := w.Send(t.Context(), anything{}, bus.WithKey("k"))
+	close(goOn)
+	wantError(t, err, eventstore.ErrInProgress)
+	if err := <-ran; err != nil {
+		t.Fatal(err)
+	}
+}

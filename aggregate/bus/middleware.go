@@ -35,8 +35,9 @@ func Trace(begin func(ctx context.Context, c *Command) (context.Context, func(er
 }
 
 // Authorize lets a command pass only if check returns nil. Its error comes back in a [*ForbiddenError]; nothing is
-// executed, and no key stored. That check could not be made is something else: an error of ctx, or one that matches
-// [eventstore.ErrBusy], comes back as it is. check may be called more than once for a command, from many goroutines.
+// executed, and no key stored. That check could not be made is something else: an error of ctx, one that matches
+// [eventstore.ErrBusy], and one that [aggregate.Transient] marked come back as they are. check is called from many
+// goroutines.
 func Authorize(check func(ctx context.Context, c *Command) error) Middleware {
 	mustHave(check != nil, "authorize", "check is nil: pass the function that says who may do what")
 	return func(next Handler) Handler {

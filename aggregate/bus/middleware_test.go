@@ -155,7 +155,7 @@ func TestMiddlewareRunsFromTheFirstToTheLast(t *testing.T) {
 }
 
 func TestAuthorizeTellsARefusalFromAFailure(t *testing.T) {
-	for _, failure := range []error{eventstore.ErrBusy, context.DeadlineExceeded, &bus.ForbiddenError{Type: "x"}} {
+	for _, failure := range []error{eventstore.ErrBusy, context.DeadlineExceeded, &bus.ForbiddenError{Type: "x"}, aggregate.Transient(errStranger)} {
 		w := newWorld(t, bus.Config{}, func(*store) []bus.Middleware {
 			return []bus.Middleware{bus.Authorize(func(context.Context, *bus.Command) error { return failure })}
 		})
