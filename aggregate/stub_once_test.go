@@ -2,6 +2,8 @@ package aggregate_test
 
 import (
 	"context"
+	"errors"
+	"iter"
 	"slices"
 	"sync"
 
@@ -111,4 +113,31 @@ func (s *stub) WithStreamsLocked(ctx context.Context, claim *eventstore.Claim, s
 		return s.lock(func() error { return f(ctx, s) })
 	}
 	return f(ctx, s)
+}
+
+// swapped reads and writes another stream than it is asked for.
+type swapped struct {
+	*stub
+	now eventstore.StreamID
+}
+
+func (s *swapped) ReadStream(ctx context.Context, id eventstore.StreamID, r eventstore.Range) iter.Seq2[eventstore.RecordedEvent, error] {
+	if s.now != (eventstore.StreamID{}) {
+		id = s.now
+	}
+	return s.stub.ReadStream(ctx, id, r)
+}
+
+func (s *swapped) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.AppendResult, error) {
+	if s.now == (eventstore.StreamID{}) {
+		return s.stub.Append(ctx, writes...)
+	}
+	asked := writes[0].Stream
+	writes[0].Stream = s.now
+	result, err := s.stub.Append(ctx, writes...)
+	var conflict *eventstore.ConflictError
+	if errors.As(err, &conflict) {
+		return result, &eventstore.ConflictError{Stream: asked, Expected: conflict.Expected, Actual: conflict.Actual}
+	}
+	return result, err
 }
