@@ -60,6 +60,7 @@ func New(config Config, middleware ...Middleware) *Bus {
 		if b.chain = middleware[i](b.chain); b.chain == nil {
 			panic(fmt.Sprintf("bus: new: middleware %d returned a nil handler: return a function that calls next", i+1))
 		}
+		b.chain = b.guarded(b.chain)
 	}
 	return b
 }

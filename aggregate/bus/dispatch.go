@@ -195,7 +195,6 @@ func (b *Bus) execute(ctx context.Context, c *Command) (reply Reply, err error) 
 	if err := ctx.Err(); err != nil {
 		return Reply{}, notBegun(c, err)
 	}
-	// A panic of the handler is an error already to the middleware, which then sees all ends of a command in one form.
 	defer func() {
 		run.attempts += max(1, reply.Attempts)
 		if errors.Is(err, aggregate.ErrRefused) {
@@ -204,6 +203,14 @@ func (b *Bus) execute(ctx context.Context, c *Command) (reply Reply, err error) 
 	}()
 	defer b.guard(ctx, c, &err)
 	return run.route.handle(handlerContext(ctx, c), c)
+}
+
+// guarded makes an error of a panic at once, so that the middleware around sees all ends of a command in one form.
+func (b *Bus) guarded(h Handler) Handler {
+	return func(ctx context.Context, c *Command) (reply Reply, err error) {
+		defer b.guard(ctx, c, &err)
+		return h(ctx, c)
+	}
 }
 
 // guard makes an error of a panic.

@@ -116,13 +116,23 @@ func TestWhatIsTurnedAwayLeavesNoKey(t *testing.T) {
 }
 
 func TestPanicsOfMiddlewareAndPayloads(t *testing.T) {
+	var logged, traced bytes.Buffer
 	w := newWorld(t, bus.Config{}, func(*store) []bus.Middleware {
-		return []bus.Middleware{func(bus.Handler) bus.Handler {
-			return func(context.Context, *bus.Command) (bus.Reply, error) { panic(errStranger) }
-		}}
+		return []bus.Middleware{
+			bus.Log(slog.New(slog.NewTextHandler(&logged, nil))),
+			bus.Trace(func(ctx context.Context, _ *bus.Command) (context.Context, func(error)) {
+				return ctx, func(err error) { traced.WriteString(text(err)) }
+			}),
+			func(bus.Handler) bus.Handler {
+				return func(context.Context, *bus.Command) (bus.Reply, error) { panic(errStranger) }
+			},
+		}
 	})
 	_, err := w.Send(t.Context(), payIn{}, bus.WithID(id(3)))
 	var panicked *bus.PanicError
+	if !strings.Contains(logged.String(), "outcome=panicked") || !strings.Contains(traced.String(), "panicked") {
+		t.Fatalf("those around a panic saw %s, %s", logged.String(), traced.String())
+	}
 	if !errors.As(err, &panicked) || panicked.Value != error(errStranger) || panicked.ID != id(3) || errors.Is(err, errStranger) {
 		t.Fatalf("got %v", err)
 	}
