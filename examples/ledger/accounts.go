@@ -26,11 +26,11 @@ terms that an account shall have.`,
 		Args: oneArgument("account", "ledger open ACCOUNT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.withLedger(cmd.Context(), func(ctx context.Context, l *ledger) error {
-				opened, err := l.book.Open(ctx, args[0], terms)
+				result, err := l.book.Open(ctx, args[0], terms)
 				switch {
 				case err != nil:
 					return err
-				case opened:
+				case result.Written > 0:
 					fmt.Fprintf(p.out, "opened %s\n", args[0])
 				default:
 					fmt.Fprintf(p.out, "%s is open already\n", args[0])

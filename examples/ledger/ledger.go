@@ -35,7 +35,7 @@ type ledger struct {
 }
 
 // withLedger opens the ledger for do and closes it.
-func (p *program) withLedger(ctx context.Context, do func(context.Context, *ledger) error) error {
+func (p *program) withLedger(ctx context.Context, do func(context.Context, *ledger) error, opts ...book.Option) error {
 	url, release, err := pgserver.ForRun(ctx, p.notes)
 	if err != nil {
 		return err
@@ -53,12 +53,22 @@ func (p *program) withLedger(ctx context.Context, do func(context.Context, *ledg
 		return fmt.Errorf("connect to the database: %w", err)
 	}
 	defer pool.Close()
-	l, err := p.open(ctx, pool)
+	l, err := p.open(ctx, pool, opts)
 	if err != nil {
 		return err
 	}
 	defer l.store.Close()
+	defer l.drain(ctx)
 	return do(ctx, l)
+}
+
+// drainTime is what snapshots that are due get at the end. They can do without.
+const drainTime = 500 * time.Millisecond
+
+func (l *ledger) drain(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
+	defer cancel()
+	_ = l.book.Drain(ctx) // what is not stored is due again later
 }
 
 // withReports is withLedger with the read models kept up to date from a source while do runs.
@@ -83,7 +93,7 @@ func (p *program) withReports(ctx context.Context, from source, do func(context.
 
 // open installs what is missing, which is safe from several programs at once, and opens the store. A service would
 // leave the installing to "daybook migrate".
-func (p *program) open(ctx context.Context, pool *pgxpool.Pool) (*ledger, error) {
+func (p *program) open(ctx context.Context, pool *pgxpool.Pool, opts []book.Option) (*ledger, error) {
 	if err := postgres.Migrate(ctx, pool, postgres.MigrateConfig{}); err != nil {
 		return nil, err
 	}
@@ -101,7 +111,7 @@ func (p *program) open(ctx context.Context, pool *pgxpool.Pool) (*ledger, error)
 	}
 	return &ledger{
 		pool: pool, store: store, logger: logger, level: level,
-		book:   book.New(store, store.Snapshots(), logger),
+		book:   book.New(store, store.Snapshots(), logger, opts...),
 		waiter: projection.NewWaiter(pool, projection.WaiterConfig{}),
 	}, nil
 }

@@ -21,6 +21,14 @@ var (
 	ErrOtherTerms    = errors.New("rule open-once: the account is open already, on other terms")
 )
 
+// Refusals are the rules as the outcomes of commands name them.
+var Refusals = []aggregate.Refusal{
+	aggregate.Refuses("account-open", ErrNotOpen),
+	aggregate.Refuses("never-below-zero", ErrBelowZero),
+	aggregate.Refuses("exact-sums", ErrTooManyDigits),
+	aggregate.Refuses("open-once", ErrOtherTerms),
+}
+
 // Event is what can happen to an account.
 //
 //sumtype:decl

@@ -16,4 +16,5 @@
 //	journal.ErrRule      the entry breaks a rule of bookkeeping
 //	ErrNotRecorded       there is no entry with this key
 //	ErrReversed          the entry was reversed before
+//	ErrKeyUsed           another entry was recorded under the key
 package entry

@@ -1,6 +1,7 @@
 package entry
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -17,7 +18,16 @@ import (
 var (
 	ErrNotRecorded = errors.New("rule entry-exists: there is no such entry")
 	ErrReversed    = errors.New("rule reversed-once: the entry was reversed before")
+	ErrKeyUsed     = errors.New("rule key-once: the key was used for another entry")
 )
+
+// Refusals are the rules as the outcomes of commands name them.
+var Refusals = []aggregate.Refusal{
+	aggregate.Refuses("entry-exists", ErrNotRecorded),
+	aggregate.Refuses("reversed-once", ErrReversed),
+	aggregate.Refuses("key-once", ErrKeyUsed),
+	aggregate.Refuses("journal", journal.ErrRule),
+}
 
 // Event is what can happen to an entry.
 //
@@ -92,6 +102,20 @@ func (c Record) Decide(Entry) ([]Event, error) {
 		recorded.Postings = append(recorded.Postings, Posting{Account: p.Account, Amount: p.Amount, Commodity: p.Commodity})
 	}
 	return []Event{recorded}, nil
+}
+
+// RecordAgain asks for an entry that may be there already: asking for the same is a success without an event.
+type RecordAgain Record
+
+// Decide records the entry unless it is recorded, and refuses another one than that.
+func (c RecordAgain) Decide(e Entry) ([]Event, error) {
+	switch {
+	case len(e.Postings) == 0:
+		return Record(c).Decide(e)
+	case e.Reverses != c.Reverses || !bytes.Equal(journal.Canonical(e.Content()), journal.Canonical(c.Entry)):
+		return nil, fmt.Errorf("%w: post this one under a key of its own", ErrKeyUsed)
+	}
+	return nil, nil
 }
 
 // Reverse asks to take an entry back.

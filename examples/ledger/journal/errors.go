@@ -73,6 +73,9 @@ func (e *RuleError) Is(target error) bool { return target == ErrRule }
 
 const shownBytes = 40
 
+// Shorten makes a text from outside safe to show: at most 40 bytes, and those of control characters escaped.
+func Shorten(s string) string { return show(s) }
+
 // show shortens and escapes a value from a file: an error may be printed on a
 // terminal, and the value may be a megabyte of control characters.
 func show(s string) string {

@@ -58,6 +58,9 @@ func Check(e Entry) error {
 	return checkZeroSum(e)
 }
 
+// CheckAccount returns a [*RuleError] for a name that no account can have, or nil.
+func CheckAccount(name string) error { return checkAccount(Posting{Account: name}) }
+
 func checkAccount(p Posting) error {
 	fault := ""
 	switch {
