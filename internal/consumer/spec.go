@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -43,6 +44,9 @@ type Plan interface {
 	// COMMIT. A fault of one event is an [*EventError].
 	Apply(ctx context.Context, tx pgx.Tx, b *pgx.Batch) error
 }
+
+// ErrEnding is returned by an [Applier] that was asked to end before all was applied: the rest is for the next owner.
+var ErrEnding = errors.New("consumer: asked to end")
 
 // Committed is implemented by a [Plan] that wants to know when its transaction is committed. The method must not block.
 type Committed interface{ Committed() }

@@ -111,6 +111,9 @@ func (t *Tenure) judge(err error, dead, handler bool) error {
 	if t.work.Err() != nil {
 		return context.Cause(t.work)
 	}
+	if errors.Is(err, ErrEnding) {
+		return err
+	}
 	kind, index := failure, -1
 	var at *EventError
 	switch {

@@ -82,8 +82,8 @@ func NewDispatcher(pool *pgxpool.Pool, source Source, b *bus.Bus, cfg Config) (*
 	case source.StartsAt() != outbox.AtBeginning:
 		fault("the source starts at the head, and would pass by what was sent before: leave StartAt out")
 	}
-	if fault := checkBus(b); fault != nil {
-		faults = append(faults, fault)
+	if b == nil {
+		fault("the bus is nil: pass the one that bus.New made")
 	}
 	if err := cfg.validate(); err != nil {
 		faults = append(faults, fmt.Errorf("commands: new dispatcher: %w", err))
@@ -93,7 +93,7 @@ func NewDispatcher(pool *pgxpool.Pool, source Source, b *bus.Bus, cfg Config) (*
 	}
 	cfg = cfg.withDefaults()
 	d := &Dispatcher{
-		pool: pool, source: source, cfg: cfg, schema: source.Schema(), outbox: outbox.Schema(source.Schema()), dispatch: b.Dispatch,
+		pool: pool, source: source, cfg: cfg, schema: source.Schema(), outbox: outbox.Schema(source.Schema()), dispatch: onceBy(b),
 		slots: make(chan struct{}, cfg.Workers+maxHung), held: context.Background(),
 	}
 	d.log = cfg.Logger.With("schema", d.schema)

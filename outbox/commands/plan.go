@@ -34,6 +34,9 @@ func (a applier) Plan(ctx context.Context, events []eventstore.RecordedEvent) (c
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
+	if !b.ended() {
+		return nil, consumer.ErrEnding
+	}
 	a.cfg.probe(probeRan)
 	return b, nil
 }
@@ -101,6 +104,18 @@ func (b *batch) carryOut(ctx context.Context) {
 		})
 	}
 	workers.Wait()
+}
+
+// ended reports whether all commands have come to an end. When no command may begin any more, some have not.
+func (b *batch) ended() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, e := range b.entries {
+		if e.verdict == nil {
+			return false
+		}
+	}
+	return true
 }
 
 // end brings one command to its end, unless ctx ends before.

@@ -1,0 +1,60 @@
+// Package commands carries out commands apart from their senders: a command is a message of the outbox, stored in the
+// transaction of whoever sends it, and a [Dispatcher] gives it to a bus, once.
+//
+//	queue, err := commands.NewQueue(pool, commands.QueueConfig{Wake: store.Wake})
+//	command, err := b.Prepare(ctx, Withdraw{Account: "42", Cents: 100})
+//	id, err := queue.Enqueue(ctx, command)        // returns when it is stored
+//	operation, err := queue.Operation(ctx, command.Scope, id)
+//
+//	d, err := commands.NewDispatcher(pool, commands.Local(store.Outbox()), b, commands.Config{}) // in every process
+//	err = d.Run(ctx)
+//
+// Who has a transaction of his own sends commands in it by [Enqueue]; sagas do. Handlers tell how far they are by
+// [Progress].
+//
+// # Guarantees
+//
+//   - Atomicity: a command is carried out if and only if the transaction that sent it has committed.
+//   - Once: exactly one dispatcher works over all processes, by a lease, whichever sources they have. What a crash makes it
+//     run again is recognised by the command's idempotency key, its id if it has no other, and brings the first outcome.
+//   - Order: commands of one target are carried out one after the other, in the order in which they were sent.
+//   - Every command comes to an end that does not change any more: done, refused, expired or failed. The end, the reply to
+//     its sender and the dispatcher's checkpoint are committed together; ends that are stored under their keys may be told
+//     a moment before. A sender that asked for a reply (Command.ReplyTo) gets one message in the outbox, of which a
+//     broker may deliver copies with the same id.
+//   - A command past its deadline when it is about to run never runs, now or later.
+//   - A command that is given up, after Config.Attempts or Config.Timeout, is first ended under its key: should its handler
+//     still be at work, its commit is refused. Had it taken effect before, that is its end.
+//   - A database that is away is waited for without end, and uses up neither attempts nor time of a command.
+//   - One source can be exchanged for the other: nothing is lost, nothing done twice, and the order is kept.
+//   - No transaction of the dispatcher is open while a handler runs.
+//
+// # Caveats
+//
+//   - The bus must have [bus.Idempotent], with the store of the same database. What a handler does beside its one
+//     Repository.Handle or aggregate.Transact is covered by no key, and a crash may do it again; so it is for types that
+//     are declared [bus.WithoutKey].
+//   - Keys are kept for as long as the store keeps outcomes, by default 24 h. If no dispatcher runs for longer than that
+//     after one died in the middle of a batch, the commands of that batch may take effect again.
+//   - Commands are carried out in batches of what is there. A slow command keeps those of the next batch waiting, for
+//     Config.Timeout at most, times the commands of its target in the batch.
+//   - A handler that ignores the end of its context costs a goroutine until it ends. Beyond 64 of them nothing else runs;
+//     Health says so.
+//   - A type that no handler is registered for fails, and is not tried again: deploy handlers before senders.
+//   - Operations are kept for Config.KeepOperations after their end; the same key enqueued after that is another
+//     operation, of the same id, to which the first outcome is told while the store keeps it.
+//   - A relay publishes commands too, also where nobody reads them from the broker. Without any relay they are removed when
+//     they are carried out, up to the first message of the outbox that waits for a relay.
+//   - Admission in the bus ([bus.Admit]) makes commands wait and try again; those that were accepted should not be shed.
+//
+// # Errors
+//
+//	error                       meaning                                          the caller should
+//	*eventstore.ReusedKeyError  key or id was enqueued for another request       give each request a key of its own
+//	*eventstore.InvalidError    the command cannot be sent                       correct the field that it names
+//	*bus.NoOperationError       no such operation in the scope, or removed       ask with the right scope, and in time
+//	*NotInstalledError          tables are missing                               migrate the store
+//	*ShutdownError              handlers have not returned                       let them watch their contexts
+//	*eventstore.HistoryError    the log is not the one that was read: in Health  read its Remedy
+//	*outbox.LostError           commands were cleaned away: in Health            see its text; keep a dispatcher running
+package commands

@@ -1,0 +1,182 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/daybook-go/daybook/aggregate"
+	"github.com/daybook-go/daybook/aggregate/bus"
+)
+
+// R-LB06: a handler that hangs for ever keeps neither other targets nor its own from going on, beyond its time; it is
+// named, and what it does at last takes no effect.
+func TestAHungHandlerDelaysNobodyForLong(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	release := make(chan struct{})
+	w.puts(func(_ context.Context, place string, c put) {
+		if place == atDeciding && c.N == 666 {
+			<-release
+		}
+	})
+	const limit = time.Second
+	d := w.dispatcher(nil, Config{Timeout: limit, Workers: 4})
+	hung := w.send(put{"hung", 666})
+	var others []uuid.UUID
+	for n := range 30 {
+		others = append(others, w.send(put{fmt.Sprint(n % 3), int64(n/3 + 1)}))
+	}
+	behind := w.send(put{"hung", 1})
+	stop := w.start(d)
+	began := time.Now()
+	for _, id := range others {
+		w.ends(id, bus.OperationDone)
+	}
+	if took := time.Since(began); took > limit {
+		t.Errorf("the others took %v, as long as the one that hangs", took)
+	}
+	if o := w.ends(hung, bus.OperationFailed); o.Code != CodeTimeout {
+		t.Errorf("it failed with code %q: %s", o.Code, o.Reason)
+	}
+	w.ends(behind, bus.OperationDone)
+	if took := time.Since(began); took > 2*limit+time.Second {
+		t.Errorf("all took %v", took)
+	}
+	h := d.Health(t.Context())
+	if !h.Ready || !strings.Contains(h.Reason, hung.String()) {
+		t.Errorf("health does not name the one that hangs: %+v", h)
+	}
+	close(release)
+	eventually(t, "it ends", func() bool { _, n := d.calls.hanging(); return n == 0 })
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if got := w.numbers("hung"); fmt.Sprint(got) != "[1]" {
+		t.Errorf("the till of the one that hung has %v: its late commit took effect", got)
+	}
+}
+
+// R-RL05: a handler that ignores its context keeps Run from neither ending in time nor giving back the lease; it is
+// named. What it commits later is found by the next dispatcher.
+func TestAHandlerThatIgnoresTheShutdown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	began, release := make(chan struct{}, 1), make(chan struct{})
+	var runs atomic.Int32
+	w.puts(func(_ context.Context, place string, _ put) {
+		if place == atDeciding && runs.Add(1) == 1 {
+			began <- struct{}{}
+			<-release
+		}
+	})
+	d := w.dispatcher(nil, Config{Lease: time.Minute})
+	id := w.send(put{"a", 1}, bus.ReplyTo("replies"))
+	stop := w.start(d)
+	<-began
+	asked := time.Now()
+	err := stop()
+	if took := time.Since(asked); took > 2*time.Second {
+		t.Errorf("Run took %v to end", took)
+	}
+	var late *ShutdownError
+	if !errors.As(err, &late) || !strings.Contains(err.Error(), id.String()) || !strings.Contains(err.Error(), putType.Name()) {
+		t.Errorf("Run returned %v, which does not name the command", err)
+	}
+	if owner := ask[string](w, "SELECT owner FROM daybook.segments WHERE consumer = 'commands'"); owner != "" {
+		t.Errorf("the lease still belongs to %s", owner)
+	}
+	close(release)
+	eventually(t, "the late handler ends", func() bool { return len(d.calls.running()) == 0 })
+	w.run(Config{})
+	w.ends(id, bus.OperationDone)
+	w.wantNumbers("a", 1)
+	if n := len(w.replies("replies")); n != 1 {
+		t.Errorf("%d ends were told", n)
+	}
+}
+
+// R-RL04: commands keep coming while the dispatcher stops and starts again: each that was accepted takes effect once.
+func TestCommandsComeWhileItStops(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.puts(func(context.Context, string, put) { <-time.After(time.Millisecond) })
+	s := newSender(w)
+	for range 5 {
+		stop := w.start(w.dispatcher(nil, Config{BatchSize: 10}))
+		for n := range 40 {
+			s.put(fmt.Sprint(n % 4))
+		}
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		s.put("0")
+	}
+	w.run(Config{})
+	s.allDone()
+}
+
+// A handler that watches its context ends with it, and is not tried beyond its time.
+func TestATimeoutIsForAllAttempts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var runs atomic.Int32
+	w.handles(func(ctx context.Context, _ anything) (bus.Reply, error) {
+		runs.Add(1)
+		<-ctx.Done()
+		return bus.Reply{}, ctx.Err()
+	})
+	w.run(Config{Timeout: 300 * time.Millisecond})
+	if o := w.ends(w.send(anything{"slow"}), bus.OperationFailed); o.Code != CodeTimeout {
+		t.Errorf("it failed with code %q: %s", o.Code, o.Reason)
+	}
+	if n := runs.Load(); n != 1 {
+		t.Errorf("it ran %d times", n)
+	}
+}
+
+// A command whose handler meets its deadline ends as expired, and one that had taken effect before as done.
+func TestADeadlineWhileItRuns(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.puts(func(ctx context.Context, place string, c put) {
+		if place == c.Till {
+			<-ctx.Done()
+		}
+	})
+	w.run(Config{})
+	soon := bus.WithDeadline(time.Now().Add(500 * time.Millisecond))
+	before, after := w.send(put{atDeciding, 1}, soon), w.send(put{atAppended, 1}, soon)
+	w.ends(before, bus.OperationExpired)
+	w.ends(after, bus.OperationDone)
+	if got := w.numbers(atDeciding); len(got) != 0 {
+		t.Errorf("the command that expired has added %v", got)
+	}
+}
+
+// What fails for a while is tried again; what is refused without saying so is found out.
+func TestAttempts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var runs atomic.Int32
+	w.handles(func(context.Context, anything) (bus.Reply, error) {
+		if runs.Add(1) < 4 {
+			return bus.Reply{}, aggregate.Transient(errors.New("not yet"))
+		}
+		return bus.Reply{}, nil
+	})
+	w.run(Config{})
+	w.ends(w.send(anything{"later"}), bus.OperationDone)
+	if n := runs.Load(); n != 4 {
+		t.Errorf("it ran %d times, want 4", n)
+	}
+	if o := w.ends(w.send(put{"a", -1}), bus.OperationRefused); o.Code != "negative" || o.Reason != errNegative.Error() {
+		t.Errorf("it was refused with code %q: %s", o.Code, o.Reason)
+	}
+}
