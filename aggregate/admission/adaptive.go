@@ -13,7 +13,9 @@ const (
 	windowMin = 250 * time.Millisecond
 	windowMax = 5 * time.Second
 	windowLen = 25
-	// A moment with little to do does not pull the limit down.
+	// The limit does not run away from what there is to do: it is at most so many times the number that ran at once, the
+	// highest of the last seconds.
+	headroom   = 5
 	peakWindow = 10 * time.Second
 )
 
@@ -28,6 +30,8 @@ func newAdaptive(c Config) limiter {
 		WithLimits(uint(c.MinConcurrency), uint(c.MaxConcurrency), uint(c.InitialConcurrency)).
 		WithRecentWindow(windowMin, windowMax, windowLen).
 		WithMaxLimitStabilizationWindow(peakWindow).
+		// Not below where it began, though: otherwise a quiet hour would have the next burst sent away.
+		WithMaxLimitFunc(func(inflight int) float64 { return float64(max(c.InitialConcurrency, headroom*inflight)) }).
 		Build()}
 }
 

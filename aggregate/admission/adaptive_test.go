@@ -89,33 +89,52 @@ func TestAdaptiveLimitFollowsTheBackend(t *testing.T) {
 // A request that was cut short, or never began, moves nothing.
 func TestAdaptiveLimitIsNotMovedByWhatSaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate(t, admission.Config{InitialConcurrency: 10})
-		for range 2000 {
-			pass, err := g.Admit(t.Context(), normal(""))
-			if err != nil {
-				t.Fatal(err)
+		batches := func(took time.Duration, err error) admission.Stats {
+			g := newGate(t, admission.Config{InitialConcurrency: 10})
+			for range 400 {
+				var passes []*admission.Pass
+				for range 10 {
+					passes = append(passes, ask(t, g, normal(""), 0).in(t))
+				}
+				time.Sleep(took)
+				for _, p := range passes {
+					p.Done(err)
+				}
+				time.Sleep(time.Millisecond)
 			}
-			time.Sleep(time.Millisecond)
-			pass.Done(context.Canceled)
+			empty(t, g)
+			return g.Stats()
 		}
-		if s := g.Stats(); s.Limit != 10 || s.ServiceTime != 0 {
+		if s := batches(time.Millisecond, context.Canceled); s.Limit != 10 || s.ServiceTime != 0 {
 			t.Errorf("limit %d, service time %v; want 10 and nothing", s.Limit, s.ServiceTime)
 		}
 		// Nor does work of no duration divide anything by zero.
-		for range 2000 {
-			pass, err := g.Admit(t.Context(), normal(""))
-			if err != nil {
-				t.Fatal(err)
-			}
-			pass.Done(nil)
+		if s := batches(0, nil); s.Limit != 10 || s.ServiceTime != 0 {
+			t.Errorf("limit %d, service time %v; want 10 and nothing", s.Limit, s.ServiceTime)
 		}
-		if s := g.Stats(); s.Limit != 10 {
-			t.Errorf("limit %d; want 10", s.Limit)
+		if s := batches(time.Millisecond, nil); s.Limit == 10 || s.ServiceTime != time.Millisecond {
+			t.Errorf("limit %d, service time %v; want it to have moved", s.Limit, s.ServiceTime)
 		}
-		empty(t, g)
 	})
 }
 
 func TestManyGoroutinesAdaptive(t *testing.T) {
 	crowd(t, newGate(t, admission.Config{}), 64, 50, 64)
+}
+
+// A quiet time does not leave a gate that has no room for the burst after it.
+func TestAdaptiveLimitAfterAQuietTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(newGate(t, admission.Config{}))
+		w.poisson(rand.New(rand.NewPCG(3, 0)), 20, minute, func() admission.Request { return normal("") })
+		if limit := w.gate.Stats().Limit; limit < 20 {
+			t.Errorf("limit %d; want at least the 20 that it began with", limit)
+		}
+		for range 40 {
+			w.send(normal(""), work)
+		}
+		if in := share(w.finished(t), nil); in < 1 {
+			t.Errorf("%.2f %% in time", 100*in)
+		}
+	})
 }

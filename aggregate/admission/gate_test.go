@@ -189,6 +189,28 @@ func TestEndedContext(t *testing.T) {
 	})
 }
 
+// A place that is given to a request in the moment when its context ends is not lost, and the request is not executed.
+func TestLeavingAtTheMomentOfEntry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(t, one(admission.Config{}))
+		for i := range 500 {
+			running := ask(t, g, normal(""), 0).in(t)
+			leaves, next := ask(t, g, normal(""), 0), ask(t, g, normal(""), 0)
+			leaves.cancel()
+			running.Done(nil)
+			synctest.Wait()
+			if !leaves.ended.Load() || leaves.pass != nil || !errors.Is(leaves.err, context.Canceled) {
+				t.Fatalf("round %d: ended %t, pass %t, error %v", i, leaves.ended.Load(), leaves.pass != nil, leaves.err)
+			}
+			next.in(t).Done(nil)
+			empty(t, g)
+		}
+		if s := g.Stats(); s.Admitted != 1000 || s.Cancelled != 500 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
 func TestOperatorsAlwaysGetIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(t, one(admission.Config{Queue: 1}))

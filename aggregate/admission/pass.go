@@ -25,7 +25,9 @@ func (p *Pass) Done(err error) {
 	if p == nil {
 		return
 	}
-	p.end(p.permit != nil && p.gate.cfg.Measures(err), errors.Is(err, context.DeadlineExceeded))
+	measured := false
+	defer func() { p.end(measured, errors.Is(err, context.DeadlineExceeded)) }() // also if Measures panics
+	measured = p.permit != nil && p.gate.cfg.Measures(err)
 }
 
 // end frees the place. partial says that the request was cut off and would have taken longer.
