@@ -18,7 +18,8 @@ func Admitted(ctx context.Context) context.Context {
 // is an [*admission.OverloadedError]: it was not executed, and no key is stored.
 //
 // Commands that a handler sends while it is being executed pass, as they are part of work that was let in; so do those
-// under [Admitted]. A command past its deadline passes too, since all that is left to do is to store that.
+// under [Admitted]. A command past its deadline passes too, since all that is left to do is to store that; one whose
+// deadline comes while it waits is sent away.
 func Admit(gate *admission.Gate) Middleware {
 	mustHave(gate != nil, "admit", "the gate is nil: pass the one that admission.New made")
 	return func(next Handler) Handler {
@@ -28,9 +29,6 @@ func Admit(gate *admission.Gate) Middleware {
 			}
 			pass, err := gate.Admit(ctx, admission.Request{Class: c.Class, Tenant: c.Metadata.Tenant})
 			if err != nil {
-				if c.PastDeadline(c.now()) && ctx.Err() != nil && !ended(ctx) {
-					return next(ctx, c)
-				}
 				return Reply{}, err
 			}
 			defer func() { pass.Done(err) }()

@@ -102,7 +102,6 @@ func HandleAggregate[C, S, E any](b *Bus, t CommandType[C], repository *aggregat
 		aggregateID := id(command)
 		var refusal error
 		result, err := repository.Handle(ctx, aggregateID, func(state S) (events []E, err error) {
-			refusal = nil // of an earlier run
 			events, err = decide(command, state)
 			refusal = err
 			return events, err

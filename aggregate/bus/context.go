@@ -42,7 +42,7 @@ func (c *Command) describe(ctx context.Context) context.Context {
 	return eventstore.WithMetadata(ctx, m)
 }
 
-// handlerContext is the context of a handler. What a command around this one demands is no business of this one.
+// handlerContext is the context of a handler. The key and the demands of a command around this one are not its own.
 func handlerContext(ctx context.Context, c *Command) context.Context {
 	_, nested := ctx.Value(commandKey{}).(*Command)
 	switch {
@@ -51,7 +51,7 @@ func handlerContext(ctx context.Context, c *Command) context.Context {
 	case nested:
 		ctx = aggregate.ContextWithVersion(ctx, eventstore.AnyVersion)
 	}
-	if nested && !c.run.keyed {
+	if !c.run.keyed && (nested || c.run.route.withoutKey) {
 		ctx = aggregate.ContextWithIdempotencyKey(ctx, "")
 	}
 	return context.WithValue(c.describe(ctx), commandKey{}, c)

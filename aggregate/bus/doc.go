@@ -55,8 +55,8 @@
 //     with another field, is another request. Who repeats sends the stored bytes.
 //   - A deadline ends the handler's context, too; what a handler has begun may still be stored after it. Such a command
 //     ends in an error of the context, and only a repeat tells its outcome.
-//   - A command whose deadline passes before it reaches Idempotent, in a check for example, ends with the error of that
-//     place; then nothing is stored.
+//   - A command whose deadline passes before it reaches Idempotent, in a check or while it waits at the gate, ends with the
+//     error of that place; then nothing is stored.
 //   - A command that has no handler or cannot be read reaches no middleware, so Log does not see it; its sender does.
 //   - Repositories retry as well: Retry multiplies their attempts.
 //   - What a command within a command appends is stored apart from it, under a key of its own. Derive that key from the

@@ -46,8 +46,7 @@ func Idempotent(store eventstore.OnceAppender, opts ...IdempotentOption) Middlew
 func (i *idempotent) handle(ctx context.Context, c *Command, next Handler) (Reply, error) {
 	run := c.run
 	if run == nil || run.route.withoutKey {
-		// Of a command around this one, the key is not this one's.
-		return next(aggregate.ContextWithIdempotencyKey(ctx, ""), c)
+		return next(ctx, c)
 	}
 	if err := run.route.write(c); err != nil {
 		return Reply{}, &InvalidCommandError{Type: c.Type, ID: c.ID, Err: err}
@@ -58,12 +57,10 @@ func (i *idempotent) handle(ctx context.Context, c *Command, next Handler) (Repl
 	}
 	run.keyed = true
 	ctx = aggregate.ContextWithIdempotencyKey(ctx, c.Key, options...)
-	if run.settled || !c.PastDeadline(c.now()) {
-		reply, err := next(ctx, c)
-		// The deadline may have passed on the way to the handler.
-		if run.settled || !run.late {
-			return reply, err
-		}
+	run.late = false
+	reply, err := next(ctx, c)
+	if !run.late {
+		return reply, err
 	}
 	if err := i.expire(ctx, c, options); err != nil {
 		return Reply{}, err

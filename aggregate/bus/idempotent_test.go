@@ -231,6 +231,60 @@ func TestTheContextsDeadline(t *testing.T) {
 	})
 }
 
+// The deadline passes on the way to the handler of a command that was done before.
+func TestLateOnTheWayButDoneBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, bus.Config{}, func(s *store) []bus.Middleware {
+			return append(idempotent(s), func(next bus.Handler) bus.Handler {
+				return func(ctx context.Context, c *bus.Command) (bus.Reply, error) {
+					if wait, ok := ctx.Value(probe{}).(time.Duration); ok {
+						<-time.After(wait) // by the bubble's clock
+					}
+					return next(ctx, c)
+				}
+			})
+		})
+		c, err := w.Encode(payIn{"1", 1}, bus.WithDeadline(time.Now().Add(time.Second)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Dispatch(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		reply, err := w.Dispatch(context.WithValue(t.Context(), probe{}, 2*time.Second), c)
+		if err != nil || !reply.Repeated || reply.Version != 1 {
+			t.Fatalf("got %+v, %v", reply, err)
+		}
+	})
+}
+
+// For a sender who has gone nothing is begun, and nothing stored.
+func TestTheSenderHasGone(t *testing.T) {
+	w := newWorld(t, bus.Config{}, idempotent)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, opts := range [][]bus.SendOption{{bus.WithDeadline(noon)}, nil} {
+		_, err := w.Send(ctx, anything{}, append(opts, bus.WithKey("k"), bus.InScope("s"))...)
+		wantError(t, err, context.Canceled)
+		wantNoKey(t, w.store, "s", "k")
+	}
+	if n := w.ran.Load(); n != 0 {
+		t.Fatalf("the handler ran %d times", n)
+	}
+}
+
+// With a payload, data are of no account.
+func TestThePayloadIsTheRequest(t *testing.T) {
+	w := newWorld(t, bus.Config{}, idempotent)
+	if _, err := w.Send(t.Context(), payIn{"1", 1}, bus.WithID(id(1))); err != nil {
+		t.Fatal(err)
+	}
+	reply, err := w.Dispatch(t.Context(), bus.Command{ID: id(1), Type: "till.pay-in", Payload: payIn{"1", 1}, Data: []byte("else"), ContentType: "text/plain"})
+	if err != nil || !reply.Repeated {
+		t.Fatalf("got %+v, %v", reply, err)
+	}
+}
+
 func TestTheHandlerHasTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, bus.Config{}, bare)
@@ -259,6 +313,15 @@ func TestTypesWithoutKey(t *testing.T) {
 	}
 	if n := len(events(t, w.store, "any")); n != 2 {
 		t.Fatalf("%d events, want 2", n)
+	}
+	// A key that somebody put into the context is not theirs either.
+	for range 2 {
+		if _, err := w.Send(aggregate.ContextWithIdempotencyKey(t.Context(), "k"), probe{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(events(t, w.store, "any")); n != 4 {
+		t.Fatalf("%d events, want 4", n)
 	}
 	// Within a command that has a key, too.
 	w.handle = func(ctx context.Context, _ anything) (bus.Reply, error) {

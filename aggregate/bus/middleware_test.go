@@ -219,6 +219,22 @@ func TestAdmitOnce(t *testing.T) {
 	}
 }
 
+// What is late is not sent away: it is stored that it never runs.
+func TestAdmitLetsThroughWhatIsLate(t *testing.T) {
+	gate, err := admission.New(admission.Config{MinConcurrency: 1, MaxConcurrency: 1, InitialConcurrency: 1, MaxWaitNormal: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pass, err := gate.Admit(t.Context(), admission.Request{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pass.Done(nil)
+	w := newWorld(t, bus.Config{}, func(s *store) []bus.Middleware { return inOrder(s, gate, slog.New(slog.DiscardHandler)) })
+	_, err = w.Send(t.Context(), payIn{"1", 1}, bus.WithDeadline(noon))
+	wantError(t, err, bus.ErrExpired)
+}
+
 func TestTrace(t *testing.T) {
 	type span struct{}
 	var ended []error
