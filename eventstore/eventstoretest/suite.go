@@ -23,6 +23,9 @@ type Log interface {
 type Features struct {
 	// Log returns the log of a store. The tests of log pages run only when it is set.
 	Log func(eventstore.Store) Log
+	// Once says that a store is an [eventstore.OnceAppender] and an [eventstore.StreamLocker] too. Their tests run only
+	// when it is set.
+	Once bool
 }
 
 // topic is one part of the suite. Stores made by open are checked at the end of the test that opened them.
@@ -60,6 +63,12 @@ func Run(t *testing.T, open Open, features Features) {
 	if features.Log != nil {
 		topics["Log"] = func(t *testing.T, open Open) { testLog(t, open, features.Log) }
 		topics["LogConcurrent"] = func(t *testing.T, open Open) { testLogConcurrent(t, open, features.Log) }
+	}
+	if features.Once {
+		topics["Once"] = testOnce
+		topics["OnceRaces"] = testOnceRaces
+		topics["Locked"] = testLocked
+		topics["LockedRaces"] = testLockedRaces
 	}
 	for name, test := range topics {
 		t.Run(name, func(t *testing.T) {

@@ -11,67 +11,120 @@ import (
 
 // Append stores the events of all writes, or none; see [eventstore.Appender].
 func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.AppendResult, error) {
-	prepared, ownIDs, err := eventstore.Prepare(ctx, writes)
+	prepared, ownIDs, err := prepare(ctx, writes)
 	if err != nil {
 		return eventstore.AppendResult{}, err
 	}
+	var result eventstore.AppendResult
+	lockErr := s.exclusively(ctx, append(streamLocks(prepared), logLock), func() {
+		if err = s.check(ctx, prepared); err != nil {
+			result, err = s.earlier(prepared, ownIDs, err)
+			return
+		}
+		b := s.build(prepared)
+		s.publish(b)
+		result = b.result
+	})
+	if lockErr != nil {
+		return eventstore.AppendResult{}, lockErr
+	}
+	return result, err
+}
+
+// prepare is [eventstore.Prepare] with payloads that nobody else can change.
+func prepare(ctx context.Context, writes []eventstore.Write) (prepared []eventstore.Write, ownIDs bool, err error) {
+	prepared, ownIDs, err = eventstore.Prepare(ctx, writes)
 	for _, w := range prepared {
 		for i := range w.Events {
 			w.Events[i].Data = bytes.Clone(w.Events[i].Data)
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := ctx.Err(); err != nil {
-		return eventstore.AppendResult{}, fmt.Errorf("memory: append: %w", err)
-	}
-	for _, w := range prepared {
-		if actual := s.version(w.Stream); !w.Expected.Holds(actual) {
-			return s.earlier(prepared, ownIDs, &eventstore.ConflictError{Stream: w.Stream, Expected: w.Expected, Actual: actual})
-		}
-	}
-	return s.store(prepared), nil
+	return prepared, ownIDs, err
 }
 
-// store writes what has been checked. The mutex is held.
-func (s *Store) store(writes []eventstore.Write) eventstore.AppendResult {
-	result := eventstore.AppendResult{Versions: make(map[eventstore.StreamID]eventstore.Version, len(writes))}
-	// PostgreSQL's timestamps have microseconds, so that is what every engine keeps.
-	now := s.clock().UTC().Truncate(time.Microsecond)
+// check returns the error of a context that has ended, or the conflict of an append, or nil. The mutex is held.
+func (s *Store) check(ctx context.Context, writes []eventstore.Write) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("memory: append: %w", err)
+	}
+	for _, w := range writes {
+		if actual := s.version(w.Stream); !w.Expected.Holds(actual) {
+			return &eventstore.ConflictError{Stream: w.Stream, Expected: w.Expected, Actual: actual}
+		}
+	}
+	return nil
+}
+
+// batch is an append that has been checked and is not seen yet.
+type batch struct {
+	events []eventstore.RecordedEvent
+	result eventstore.AppendResult
+}
+
+// build makes the events of writes as they will be stored. The mutex is held, and the log is locked until they are
+// published.
+func (s *Store) build(writes []eventstore.Write) batch {
+	b := batch{result: eventstore.AppendResult{Versions: make(map[eventstore.StreamID]eventstore.Version, len(writes))}}
+	now := s.now()
 	next := int64(1)
 	if n := len(s.log); n > 0 {
 		next = s.log[n-1].Position.Ordinal() + 2 // one position is left out: see the package's caveats
 	}
 	var marks []eventstore.Mark
 	for _, w := range writes {
-		if len(w.Events) == 0 {
-			result.Versions[w.Stream] = s.version(w.Stream)
-			continue
+		version := s.version(w.Stream)
+		if len(w.Events) > 0 {
+			st := s.streams[w.Stream]
+			if st == nil {
+				st = s.newStream(w)
+			}
+			for _, e := range w.Events {
+				version++
+				b.events = append(b.events, eventstore.RecordedEvent{
+					EventData:    e,
+					Stream:       w.Stream,
+					Version:      version,
+					Position:     eventstore.PositionAt(next),
+					Partition:    st.partition,
+					PartitionKey: st.partitionKey,
+					RecordedAt:   now,
+				})
+				next++
+			}
+			b.result.RecordedAt = now
+			marks = append(marks, markOf(b.events[len(b.events)-1]))
 		}
-		st := s.streamFor(w)
-		for _, e := range w.Events {
-			st.at = append(st.at, len(s.log))
-			s.log = append(s.log, eventstore.RecordedEvent{
-				EventData:    e,
-				Stream:       w.Stream,
-				Version:      eventstore.Version(len(st.at)),
-				Position:     eventstore.PositionAt(next),
-				Partition:    st.partition,
-				PartitionKey: st.partitionKey,
-				RecordedAt:   now,
-			})
-			next++
-		}
-		result.RecordedAt = now
-		result.Versions[w.Stream] = eventstore.Version(len(st.at))
-		marks = append(marks, s.mark(st, w.Stream, len(st.at)))
+		b.result.Versions[w.Stream] = version
 	}
 	if marks != nil {
-		result.Token = eventstore.MakeToken(s.epoch, marks...)
+		b.result.Token = eventstore.MakeToken(s.epoch, marks...)
+	}
+	return b
+}
+
+// publish lets everybody see a batch. The mutex is held.
+func (s *Store) publish(b batch) {
+	for _, e := range b.events {
+		st := s.streams[e.Stream]
+		if st == nil {
+			st = &stream{partitionKey: e.PartitionKey, partition: e.Partition}
+			s.streams[e.Stream] = st
+		}
+		st.at = append(st.at, len(s.log))
+		s.log = append(s.log, e)
+	}
+	if len(b.events) > 0 {
 		close(s.grown)
 		s.grown = make(chan struct{})
 	}
-	return result
+}
+
+// now is the time as every engine keeps it: PostgreSQL's timestamps have microseconds.
+func (s *Store) now() time.Time { return s.clock().UTC().Truncate(time.Microsecond) }
+
+// markOf is the token's part for a stream up to an event.
+func markOf(e eventstore.RecordedEvent) eventstore.Mark {
+	return eventstore.Mark{Partition: e.Partition, Position: e.Position, Streams: []uint32{eventstore.StreamHash(e.Stream)}}
 }
 
 // earlier looks for an append whose repetition this is. It is one when the events stand, with their ids, where the
@@ -110,7 +163,7 @@ func (s *Store) earlier(writes []eventstore.Write, ownIDs bool, conflict error) 
 			}
 			result.RecordedAt = stored.RecordedAt
 		}
-		marks = append(marks, s.mark(st, w.Stream, int(last)))
+		marks = append(marks, markOf(s.log[st.at[last-1]]))
 	}
 	if reused != nil {
 		return eventstore.AppendResult{}, reused
@@ -124,15 +177,6 @@ func sameContent(a, b eventstore.EventData) bool {
 		a.Flags == b.Flags && bytes.Equal(a.Data, b.Data)
 }
 
-// mark is the token's part for a stream up to a version. The mutex is held.
-func (s *Store) mark(st *stream, id eventstore.StreamID, version int) eventstore.Mark {
-	return eventstore.Mark{
-		Partition: st.partition,
-		Position:  s.log[st.at[version-1]].Position,
-		Streams:   []uint32{eventstore.StreamHash(id)},
-	}
-}
-
 // version returns the version of a stream, 0 when there is none. The mutex is held.
 func (s *Store) version(id eventstore.StreamID) eventstore.Version {
 	if st := s.streams[id]; st != nil {
@@ -141,16 +185,11 @@ func (s *Store) version(id eventstore.StreamID) eventstore.Version {
 	return 0
 }
 
-// streamFor returns the stream of a write, made with the write's partition key if it is new. The mutex is held.
-func (s *Store) streamFor(w eventstore.Write) *stream {
-	st := s.streams[w.Stream]
-	if st == nil {
-		key := w.PartitionKey
-		if key == "" {
-			key = w.Stream.String()
-		}
-		st = &stream{partitionKey: key, partition: eventstore.PartitionOf(key, s.partitions)}
-		s.streams[w.Stream] = st
+// newStream is the stream that a write would make. A stream without a key of its own has that of its name.
+func (s *Store) newStream(w eventstore.Write) *stream {
+	key := w.PartitionKey
+	if key == "" {
+		key = w.Stream.String()
 	}
-	return st
+	return &stream{partitionKey: key, partition: eventstore.PartitionOf(key, s.partitions)}
 }

@@ -10,6 +10,7 @@
 //   - One mutex makes each append atomic and orders all of them; a read sees a prefix of that order.
 //   - Events are copied on the way in and on the way out: nobody can change what is stored.
 //   - No lock is held while a reader's loop body runs, so it may append to the store that it reads.
+//   - Outcomes of commands with a key are kept for Config.KeepKeys; then they go, without a goroutine, with the next call.
 //
 // # Caveats
 //
@@ -19,5 +20,6 @@
 //
 // # Errors
 //
-// The table of package eventstore applies. This engine never gives ErrBusy or ErrUnconfirmed.
+// The table of package eventstore applies. This engine never gives ErrUnconfirmed, and ErrBusy only to an append inside
+// WithStreamsLocked of streams or a key that were not named to it.
 package memory

@@ -15,6 +15,7 @@ func TestStore(t *testing.T) {
 	t.Parallel()
 	eventstoretest.Run(t, func(testing.TB) eventstore.Store { return memory.New(memory.Config{}) }, eventstoretest.Features{
 		Log: func(s eventstore.Store) eventstoretest.Log { return s.(*memory.Store).Log() },
+		Once: true,
 	})
 }
 

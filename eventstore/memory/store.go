@@ -21,6 +21,8 @@ type Config struct {
 	Clock func() time.Time
 	// Partitions is the number of partitions, which never changes. Default: [eventstore.DefaultPartitions].
 	Partitions int
+	// KeepKeys is how long the outcome of a command with a key is kept; see [Store.AppendOnce]. Default: 24 hours.
+	KeepKeys time.Duration
 }
 
 // Store is a log in memory. It is safe for concurrent use.
@@ -36,6 +38,9 @@ type Store struct {
 	streams map[eventstore.StreamID]*stream
 	// grown is closed, and replaced, by each append that stores events.
 	grown     chan struct{}
+	locks     locks
+	outcomes  outcomes
+	running   map[string]bool // the keys that are held
 	snapshots map[snapshotKey][]snapshot.Snapshot
 }
 
@@ -46,18 +51,28 @@ type stream struct {
 	at []int
 }
 
-// New returns an empty store with an epoch of its own. It panics when Partitions is negative, which no program can
-// mean.
+// New returns an empty store with an epoch of its own. It panics when Partitions or KeepKeys is negative, which no program
+// can mean.
 func New(config Config) *Store {
 	if config.Partitions < 0 {
 		panic(fmt.Sprintf("memory: Config.Partitions %d is negative: use 0 for the default", config.Partitions))
 	}
+	if config.KeepKeys < 0 {
+		panic(fmt.Sprintf("memory: Config.KeepKeys %s is negative: use 0 for the default", config.KeepKeys))
+	}
+	secret := uuid.New()
 	s := &Store{
 		clock:      config.Clock,
 		partitions: config.Partitions,
 		epoch:      uuid.New(),
 		streams:    make(map[eventstore.StreamID]*stream),
 		grown:      make(chan struct{}),
+		locks:      make(locks),
+		outcomes:   outcomes{keep: config.KeepKeys, secret: secret[:], byKey: make(map[string]*kept)},
+		running:    make(map[string]bool),
+	}
+	if s.outcomes.keep == 0 {
+		s.outcomes.keep = 24 * time.Hour
 	}
 	if s.clock == nil {
 		s.clock = time.Now

@@ -37,32 +37,43 @@ func (s *Store) append(ctx context.Context, writes []eventstore.Write) (eventsto
 	if err != nil || len(p.writes) == 0 {
 		return eventstore.AppendResult{}, err
 	}
+	if err := s.appendAgain(ctx, p); err != nil {
+		return s.explain(ctx, s.pool, p, err)
+	}
+	return p.result(s.epoch), nil
+}
+
+// appendAgain runs the plan in transactions of its own until one ends in a way that another would not change.
+func (s *Store) appendAgain(ctx context.Context, p *plan) error {
+	err := s.again(ctx, p.events+len(p.pub.to), func() error { return s.appendOwn(ctx, p) })
+	if err == nil && p.events > 0 {
+		s.appended(p.last)
+	}
+	return err
+}
+
+// again runs what is one transaction until it succeeds, or fails for a reason that stays. room is how many positions it
+// draws.
+func (s *Store) again(ctx context.Context, room int, once func() error) error {
 	for attempt, rooms := 1, 1; ; attempt++ {
-		err = s.appendOwn(ctx, p)
+		err := once()
 		if s.renewed(err) && attempt <= busyRetries {
 			continue
 		}
 		if errors.Is(err, ErrNoRange) && rooms <= roomRetries {
 			rooms, attempt = rooms+1, attempt-1
-			if roomErr := s.makeRoom(ctx, p.events+len(p.pub.to)); roomErr != nil {
-				return eventstore.AppendResult{}, errors.Join(err, roomErr)
+			if roomErr := s.makeRoom(ctx, room); roomErr != nil {
+				return errors.Join(err, roomErr)
 			}
 			continue
 		}
 		if !errors.Is(err, eventstore.ErrBusy) || errors.Is(err, errUnexplained) || attempt > busyRetries {
-			break
+			return err
 		}
 		if err := pause(ctx, attempt); err != nil {
-			return eventstore.AppendResult{}, err
+			return err
 		}
 	}
-	if err != nil {
-		return s.explain(ctx, s.pool, p, err)
-	}
-	if p.events > 0 {
-		s.appended(p.last)
-	}
-	return p.result(s.epoch), nil
 }
 
 // appendOwn runs the plan in a transaction of its own. Without hooks that is the implicit transaction of one pipeline.

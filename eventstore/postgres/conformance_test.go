@@ -13,7 +13,8 @@ import (
 )
 
 var features = eventstoretest.Features{
-	Log: func(s eventstore.Store) eventstoretest.Log { return s.(*postgres.Store).Log() },
+	Log:  func(s eventstore.Store) eventstoretest.Log { return s.(*postgres.Store).Log() },
+	Once: true,
 }
 
 func TestConformance(t *testing.T) {

@@ -53,6 +53,8 @@ func mapError(err error) error {
 		}
 	case "40P01", "40001", "55P03": // deadlock_detected, serialization_failure, lock_not_available
 		return fmt.Errorf("%w: %w", eventstore.ErrBusy, err)
+	case "DB005": // refuse_known_key
+		return fmt.Errorf("%w: %w", errKnownKey, err)
 	case "23514": // check_violation: also raised when no partition takes the row
 		if pgErr.ConstraintName == "" && (pgErr.TableName == "events" || pgErr.TableName == "outbox") {
 			return fmt.Errorf("%w: %w", ErrNoRange, err)
@@ -66,6 +68,12 @@ func mapError(err error) error {
 func stalePlan(err error) bool {
 	var pgErr *pgconn.PgError
 	return errors.As(err, &pgErr) && pgErr.Code == "0A000" && pgErr.Routine == "RevalidateCachedQuery"
+}
+
+// aborted reports whether a statement met a transaction that one before had broken.
+func aborted(err error) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && pgErr.Code == "25P02"
 }
 
 // renewed reports whether err comes from a stale plan; then the connections have been replaced, and what failed, and

@@ -37,7 +37,7 @@ func Expand(sql, schema string) string { return expand(sql, schema) }
 func Latest() int { return latestVersion() }
 
 // Pool is the store's own pool.
-func (s *Store) Pool() *pgxpool.Pool { return s.pool }
+func (s *Store) Pool() *pgxpool.Pool { return s.pool.Pool }
 
 // Listening reports whether notifications are being listened for.
 func (s *Store) Listening() bool { return s.listening.Load() }

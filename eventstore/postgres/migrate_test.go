@@ -212,7 +212,7 @@ func TestSchemaError(t *testing.T) {
 	if n, err := postgres.SchemaVersion(t.Context(), pool, ""); n != postgres.Latest() || err != nil {
 		t.Errorf("version %d, %v, want %d", n, err, postgres.Latest())
 	}
-	if serves := value[string](t, pool, `SELECT string_agg(serves::text, ',' ORDER BY version) FROM daybook.migrations`); serves != "1,1" {
+	if serves := value[string](t, pool, `SELECT string_agg(serves::text, ',' ORDER BY version) FROM daybook.migrations`); serves != "1,1,1" {
 		t.Errorf("the steps serve programs from versions %s on", serves)
 	}
 	// A newer schema says whom it serves: programs may be started again while a new release is rolled out.
@@ -320,7 +320,7 @@ func TestRunningStoreSurvivesAMigration(t *testing.T) {
 		`ALTER TABLE daybook.events ADD COLUMN extra text NOT NULL DEFAULT ''`,
 		`ALTER TABLE daybook.streams ADD COLUMN extra text NOT NULL DEFAULT ''`,
 		`ALTER TABLE daybook.store ADD COLUMN extra text NOT NULL DEFAULT ''`,
-		`ALTER TABLE daybook.stream_snapshots ADD COLUMN extra text NOT NULL DEFAULT ''`,
+		`ALTER TABLE daybook.snapshots ADD COLUMN extra text NOT NULL DEFAULT ''`,
 		`ALTER TABLE daybook.events ALTER COLUMN flags TYPE bigint`,
 		`ALTER TABLE daybook.events ALTER COLUMN schema_version TYPE bigint`,
 		`ALTER TABLE daybook.streams ALTER COLUMN partition TYPE bigint`,

@@ -51,12 +51,7 @@ func (s *Store) run(ctx context.Context, p *pipeline) error {
 
 func (s *Store) runOnce(ctx context.Context, p *pipeline) error {
 	if s.ranges.many() || s.cfg.TransactionPooler {
-		conn, err := s.pool.Acquire(ctx)
-		if err != nil {
-			return err
-		}
-		defer conn.Release()
-		return p.unnamed(ctx, conn.Conn())
+		return s.pool.with(ctx, func(conn *pgx.Conn) error { return p.unnamed(ctx, conn) })
 	}
 	b := &pgx.Batch{}
 	for _, st := range p.statements {

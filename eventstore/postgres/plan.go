@@ -30,6 +30,7 @@ type plan struct {
 	first    int64     // lowest and highest position written
 	last     int64
 	recorded time.Time
+	once     *once // the command with a key whose append it is, or nil
 }
 
 // outcome is what happened to one stream of the append.
@@ -151,6 +152,9 @@ func notNil(b []byte) []byte {
 
 func (p *plan) reset() {
 	p.first, p.last = 0, 0
+	if p.once != nil {
+		p.once.stored = nil
+	}
 	for i := range p.outcomes {
 		o := &p.outcomes[i]
 		o.accepted, o.closed, o.actual, o.version = false, false, 0, 0
@@ -160,13 +164,19 @@ func (p *plan) reset() {
 // queue adds the statements of the append to a pipeline. Heads are locked by a statement of its own before the one that
 // draws positions: a writer that waits while it is registered holds the head of the whole log back.
 func (p *plan) queue(b *pgx.Batch) {
+	if p.once != nil {
+		p.once.queueKey(b, p.sql)
+		defer p.queueOutcome(b)
+	}
 	if len(p.writes) == 1 && p.events > 0 {
 		if expected, exact := p.writes[0].Expected.Exact(); exact {
 			p.queueOne(b, expected)
 			return
 		}
 	}
-	p.queueMany(b)
+	if len(p.writes) > 0 {
+		p.queueMany(b)
+	}
 }
 
 func (p *plan) queueOne(b *pgx.Batch, expected eventstore.Version) {

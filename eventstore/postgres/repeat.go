@@ -14,12 +14,7 @@ import (
 // explain looks behind a conflict: when the events of the append are stored already, by their ids, the call is a
 // repeat and gets the first result. Only appends with the caller's own ids and exact claims can be repeats.
 func (s *Store) explain(ctx context.Context, q eventQuerier, p *plan, cause error) (eventstore.AppendResult, error) {
-	if errors.Is(cause, errUnexplained) {
-		if err := p.lookAgain(ctx, q); err != nil {
-			return eventstore.AppendResult{}, err
-		}
-		cause = p.verdict()
-	}
+	cause = p.explained(ctx, q, cause)
 	if !errors.Is(cause, eventstore.ErrConflict) || !p.ownIDs {
 		return eventstore.AppendResult{}, cause
 	}
@@ -59,21 +54,39 @@ func (s *Store) explain(ctx context.Context, q eventQuerier, p *plan, cause erro
 	return result, nil
 }
 
+// explained returns the conflict behind errUnexplained; any other error is its own.
+func (p *plan) explained(ctx context.Context, q eventQuerier, cause error) error {
+	if !errors.Is(cause, errUnexplained) {
+		return cause
+	}
+	if err := p.lookAgain(ctx, q); err != nil {
+		return err
+	}
+	return p.verdict()
+}
+
 // coverMessages lets the token of a repeated append ask for the messages that its routes made, whose positions are not
 // known any more: for everything that is stored by now.
 func (p *plan) coverMessages(ctx context.Context, s *Store) error {
 	if len(p.pub.to) == 0 {
 		return nil
 	}
-	if _, err := s.SafeHead(ctx); err != nil { // raises the highest position known
+	highest, err := s.highest(ctx)
+	if err != nil {
 		return err
 	}
 	for i := range p.outcomes {
 		if o := &p.outcomes[i]; o.events > 0 {
-			o.last = max(o.last, s.head.highest.Load())
+			o.last = max(o.last, highest)
 		}
 	}
 	return nil
+}
+
+// highest is the highest position that was committed before the call, or a higher one.
+func (s *Store) highest(ctx context.Context) (int64, error) {
+	_, err := s.SafeHead(ctx) // raises what is known
+	return s.head.highest.Load(), err
 }
 
 // lookAgain reads the heads in a statement of its own, which sees what the refused one waited for.

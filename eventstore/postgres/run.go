@@ -10,8 +10,8 @@ import (
 // rangesEvery is how often Run looks whether ranges are needed.
 const rangesEvery = time.Minute
 
-// Run tells other processes of appends, hears of theirs, adds ranges ahead of need, and logs who holds the head of the
-// log for long, until ctx ends; then it returns nil. It needs one connection besides the pool's to listen (none with [Config.TransactionPooler]). Interruptions of
+// Run tells other processes of appends, hears of theirs, adds ranges ahead of need, removes old keys of commands, and logs
+// who holds the head of the log for long, until ctx ends; then it returns nil. It needs one connection besides the pool's to listen (none with [Config.TransactionPooler]). Interruptions of
 // the database are logged and waited out.
 func (s *Store) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
@@ -26,6 +26,16 @@ func (s *Store) Run(ctx context.Context) error {
 				s.cfg.Logger.Error("daybook: ranges could not be added", "error", err)
 			}
 			if !sleep(ctx, rangesEvery) {
+				return nil
+			}
+		}
+	})
+	g.Go(func() error {
+		for {
+			if err := s.turnOutcomes(ctx); err != nil && ctx.Err() == nil {
+				s.cfg.Logger.Error("daybook: old keys of commands cannot be removed", "error", err)
+			}
+			if !sleep(ctx, s.turnEvery()) {
 				return nil
 			}
 		}

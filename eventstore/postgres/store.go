@@ -24,7 +24,8 @@ type Hook func(ctx context.Context, tx pgx.Tx, events []eventstore.RecordedEvent
 type Config struct {
 	// Schema is the PostgreSQL schema of the store. Default "daybook".
 	Schema string
-	// MaxConns bounds the connections of the store's own pool. Default: the MaxConns of the pool passed to [New].
+	// MaxConns bounds the connections of the store's own pool. Default: the MaxConns of the pool passed to [New]. At most
+	// half of them hold keys at a time ([Store.HoldKey]), at most half are used by [Store.WithStreamsLocked].
 	MaxConns int32
 	// Hooks run inside every append, in this order. With hooks an append takes two more round trips. Default none.
 	Hooks []Hook
@@ -41,8 +42,13 @@ type Config struct {
 	Observer eventstore.Observer
 	// Logger gets a line for each change of state, never for an event, and never a payload. Default slog.Default().
 	Logger *slog.Logger
-	// Clock gives the time stored in events. Default nil: the clock of the database.
+	// Clock gives the time stored in events and outcomes, and the time at which keys of commands are old. Default nil: the
+	// clock of the database.
 	Clock func() time.Time
+	// KeepKeys is how long the outcome of a command with a key is kept at least, and so for how long a repeat is
+	// recognised; see [Store.AppendOnce]. They go at most twice as late. Give the same to every process that opens the
+	// store: the shortest counts. At least a second. Default 24 hours.
+	KeepKeys time.Duration
 }
 
 func (c Config) withDefaults(pool *pgxpool.Pool) (Config, error) {
@@ -62,6 +68,12 @@ func (c Config) withDefaults(pool *pgxpool.Pool) (Config, error) {
 	if err := eventstore.ValidateRoutes(c.Routes); err != nil {
 		faults = append(faults, fmt.Errorf("postgres: Config.Routes: %w", err))
 	}
+	if c.KeepKeys == 0 {
+		c.KeepKeys = 24 * time.Hour
+	}
+	if c.KeepKeys < time.Second {
+		faults = append(faults, fmt.Errorf("postgres: Config.KeepKeys: %s is shorter than a second", c.KeepKeys))
+	}
 	if c.MaxConns == 0 {
 		c.MaxConns = pool.Config().MaxConns
 	}
@@ -80,10 +92,14 @@ func (c Config) withDefaults(pool *pgxpool.Pool) (Config, error) {
 // carry settings that must not reach the program's own queries. [Store.Close] closes it. Everything works without
 // [Store.Run]; with it, other processes wake up at once instead of by polling, and ranges are added ahead of need.
 type Store struct {
-	pool       *pgxpool.Pool
+	pool       *ownPool
 	cfg        Config
 	sql        statements
 	epoch      uuid.UUID
+	secret     []byte // under which requests are hashed
+	keys       heldKeys
+	turns      turns
+	locking    chan struct{} // one element for each call of WithStreamsLocked that goes on
 	partitions int
 	head       head
 	held       holder
@@ -94,7 +110,11 @@ type Store struct {
 	id         string // tells this Store's notifications from others'
 }
 
-var _ eventstore.Store = (*Store)(nil)
+var (
+	_ eventstore.Store        = (*Store)(nil)
+	_ eventstore.OnceAppender = (*Store)(nil)
+	_ eventstore.StreamLocker = (*Store)(nil)
+)
 
 // New opens the store that [Migrate] installed in the database of pool. It reads, and never migrates: an older schema
 // is a [*SchemaError], as is a newer one that does not serve this release, a standby [ErrStandby], a pooler that was not
@@ -116,9 +136,11 @@ func New(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Store, error) {
 	if !cfg.TransactionPooler {
 		own.AfterConnect = s.afterConnect(own.AfterConnect)
 	}
-	if s.pool, err = pgxpool.NewWithConfig(ctx, own); err != nil {
+	pool, err = pgxpool.NewWithConfig(ctx, own)
+	if err != nil {
 		return nil, fmt.Errorf("postgres: open pool: %w", err)
 	}
+	s.pool, s.locking = &ownPool{pool, s}, make(chan struct{}, max(1, cfg.MaxConns/2))
 	if err := s.open(ctx); err != nil {
 		s.pool.Close()
 		return nil, err
@@ -153,7 +175,7 @@ func (s *Store) afterConnect(theirs func(context.Context, *pgx.Conn) error) func
 }
 
 func (s *Store) open(ctx context.Context) error {
-	if err := checkPool(ctx, s.pool); err != nil {
+	if err := checkPool(ctx, s.pool.Pool); err != nil {
 		return err
 	}
 	have, err := schemaVersion(ctx, s.pool, s.cfg.Schema)
@@ -178,6 +200,9 @@ func (s *Store) open(ctx context.Context) error {
 			"set it to read committed for this role or database", info.isolation)
 	}
 	s.epoch, s.partitions = info.Epoch, info.Partitions
+	if err := s.pool.QueryRow(ctx, s.sql.secret).Scan(&s.secret); err != nil {
+		return fmt.Errorf("postgres: read secret: %w", err)
+	}
 	if err := s.readRanges(ctx); err != nil {
 		return err
 	}
@@ -195,17 +220,18 @@ func (s *Store) Partitions() int { return s.partitions }
 
 // statements are the store's statements with the schema written in.
 type statements struct {
-	appendExisting, appendNew                                                         oneStream
-	lockOne, lockAll, appendMany, appendManyThin, appendManyOwn                       string
-	guard, unguard                                                                    string
-	readStream, floorPosition, appended, streamHead                                   string
-	safeHead, page, pageFiltered, lastDrawn                                           string
-	blocker, ensureRanges, rangesTop, notify, consumers, check                        string
-	snapshotLoad, snapshotEvents, snapshotSave, snapshotTrim                          string
-	snapshotDelete, snapshotDeleteOld, snapshotDeleteMany, snapshotDeleteManyOld      string
-	outbox, outboxPartition, outboxTopic, outboxPartitionTopic                        string
-	outboxSettings, checkOutbox                                                       string
-	outboxCleaned, outboxCleanedTopic, epochs, declareLost, raiseCleaned, dropCleaned string
+	appendExisting, appendNew                                                          oneStream
+	lockOne, lockAll, appendMany, appendManyThin, appendManyOwn                        string
+	guard, unguard                                                                     string
+	readStream, floorPosition, appended, streamHead                                    string
+	safeHead, page, pageFiltered, lastDrawn                                            string
+	blocker, ensureRanges, rangesTop, notify, consumers, check                         string
+	snapshotLoad, snapshotEvents, snapshotSave, snapshotTrim                           string
+	snapshotDelete, snapshotDeleteOld, snapshotDeleteMany, snapshotDeleteManyOld       string
+	outbox, outboxPartition, outboxTopic, outboxPartitionTopic                         string
+	outboxSettings, checkOutbox                                                        string
+	secret, refuseKnownKey, lockKey, holdKey, firstOutcome, storeOutcome, turnOutcomes string
+	outboxCleaned, outboxCleanedTopic, epochs, declareLost, raiseCleaned, dropCleaned  string
 }
 
 func newStatements(schema string) statements {
@@ -226,6 +252,8 @@ func newStatements(schema string) statements {
 		snapshotDeleteMany: x(snapshotDeleteManySQL), snapshotDeleteManyOld: x(snapshotDeleteManyOldSQL),
 		outbox: x(outboxSQL), outboxPartition: x(outboxPartitionSQL), outboxTopic: x(outboxTopicSQL),
 		outboxPartitionTopic: x(outboxPartitionTopicSQL), outboxCleaned: x(outboxCleanedSQL), outboxCleanedTopic: x(outboxCleanedTopicSQL), outboxSettings: x(outboxSettingsSQL), epochs: x(epochsSQL),
+		secret: x(secretSQL), refuseKnownKey: x(refuseKnownKeySQL), lockKey: x(lockKeySQL), holdKey: x(holdKeySQL),
+		firstOutcome: x(firstOutcomeSQL), storeOutcome: x(storeOutcomeSQL), turnOutcomes: x(turnOutcomesSQL),
 		declareLost: x(declareLostSQL), raiseCleaned: x(raiseCleanedSQL), dropCleaned: x(dropCleanedSQL),
 	}
 }

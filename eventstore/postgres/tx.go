@@ -38,29 +38,43 @@ var (
 // Append writes into the transaction; see [eventstore.Appender] and [TxStore]. The hooks of the store run too.
 func (t *TxStore) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.AppendResult, error) {
 	start := time.Now()
-	result, err := t.append(ctx, writes)
+	_, result, err := t.append(ctx, writes)
 	t.store.cfg.Observer.ObserveAppend(eventstore.AppendObservation{
 		Streams: len(writes), Events: countEvents(writes), Duration: time.Since(start), Err: err,
 	})
 	return result, err
 }
 
-func (t *TxStore) append(ctx context.Context, writes []eventstore.Write) (eventstore.AppendResult, error) {
+func (t *TxStore) append(ctx context.Context, writes []eventstore.Write) (*plan, eventstore.AppendResult, error) {
 	if err := t.broken(); err != nil {
-		return eventstore.AppendResult{}, err
+		return nil, eventstore.AppendResult{}, err
 	}
 	p, err := t.store.plan(ctx, writes)
 	if err != nil || len(p.writes) == 0 {
-		return eventstore.AppendResult{}, err
+		return p, eventstore.AppendResult{}, err
 	}
+	if err := t.run(ctx, p); err != nil {
+		result, err := t.store.explain(ctx, t.tx, p, err)
+		return p, result, err
+	}
+	return p, p.result(t.store.epoch), nil
+}
+
+// run runs the plan.
+func (t *TxStore) run(ctx context.Context, p *plan) error {
 	if err := t.store.runIn(ctx, t.tx, p); err != nil {
-		t.failed = err
-		if errors.Is(err, ErrNoRange) {
-			t.store.ensureRangesSoon()
-		}
-		return t.store.explain(ctx, t.tx, p, err)
+		return t.fail(err)
 	}
-	return p.result(t.store.epoch), nil
+	return nil
+}
+
+// fail remembers what may have broken the transaction.
+func (t *TxStore) fail(err error) error {
+	t.failed = err
+	if errors.Is(err, ErrNoRange) {
+		t.store.ensureRangesSoon()
+	}
+	return err
 }
 
 // broken returns the error that broke the transaction, while it is broken: what PostgreSQL says of every later statement

@@ -55,15 +55,15 @@ BEGIN
   IF keep IS NULL OR keep < interval '1 second' THEN
     RAISE EXCEPTION 'daybook: turn_outcomes: keep is %, shorter than a second', keep USING ERRCODE = 'DB001';
   END IF;
-  SELECT o.turn, o.since, o.emptied INTO t FROM {schema}.outcome_turn o FOR UPDATE SKIP LOCKED;
+  SELECT o.turn, o.since, o.emptied INTO t FROM {schema}.outcome_turn o WHERE o.singleton FOR UPDATE SKIP LOCKED;
   IF NOT FOUND THEN RETURN; END IF;
   IF t.emptied AND now >= t.since + keep / 2 THEN
-    UPDATE {schema}.outcome_turn o SET turn = o.turn + 1, since = now, emptied = false;
+    UPDATE {schema}.outcome_turn o SET turn = o.turn + 1, since = now, emptied = false WHERE o.singleton;
     turned := true;
   ELSIF NOT t.emptied AND now >= t.since + keep / 4 THEN
     BEGIN
       EXECUTE format('TRUNCATE {schema}.%I', 'outcomes_' || (t.turn + 1) % 4);
-      UPDATE {schema}.outcome_turn o SET emptied = true;
+      UPDATE {schema}.outcome_turn o SET emptied = true WHERE o.singleton;
       emptied := true;
     EXCEPTION WHEN lock_not_available THEN
       NULL; -- somebody reads it: next time
