@@ -30,7 +30,7 @@ type Config struct {
 	// crash. One slow command keeps those of the next batch waiting. Default 100.
 	BatchSize int
 	// Timeout is how long one command may take, with all its attempts; its own deadline may be sooner. Time during which
-	// the database is away does not count. Default 30 s.
+	// the database is away or a gate ([bus.Admit]) sends commands away does not count. Default 30 s.
 	Timeout time.Duration
 	// Attempts is how often a command is tried that fails for another reason than that of its domain: conflicts, a service
 	// that does not answer. Default 5.
@@ -45,6 +45,9 @@ type Config struct {
 	Logger *slog.Logger
 	// Observer is told of each batch. Default: none.
 	Observer eventstore.Observer
+	// Wake, usually that of the store, is called after replies were stored, so that a relay publishes them at once. Without it
+	// the relay looks within a second.
+	Wake func()
 	// Clock says which operations are old enough to go. Default: the clock of the database.
 	Clock func() time.Time
 
@@ -98,6 +101,9 @@ func (c Config) withDefaults() Config {
 	c.CleanEvery = cmp.Or(c.CleanEvery, defaultClean)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Wake == nil {
+		c.Wake = func() {}
 	}
 	if c.probe == nil {
 		c.probe = func(string) {}

@@ -45,7 +45,9 @@
 //     operation, of the same id, to which the first outcome is told while the store keeps it.
 //   - A relay publishes commands too, also where nobody reads them from the broker. Without any relay they are removed when
 //     they are carried out, up to the first message of the outbox that waits for a relay.
-//   - Admission in the bus ([bus.Admit]) makes commands wait and try again; those that were accepted should not be shed.
+//   - A gate in the bus ([bus.Admit]) that sends commands away holds the batch until it lets them in: they were accepted, and
+//     wait in the outbox.
+//   - The class of a command says which targets of a batch come first; a batch is what is there, by position.
 //
 // # Errors
 //

@@ -2,13 +2,14 @@ package commands
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/google/uuid"
-
+	"github.com/daybook-go/daybook/aggregate/admission"
 	"github.com/daybook-go/daybook/aggregate/bus"
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/internal/consumer"
@@ -80,7 +81,22 @@ func newBatch(d *Dispatcher, events []eventstore.RecordedEvent) *batch {
 		}
 		b.groups[group] = append(b.groups[group], e)
 	}
+	slices.SortStableFunc(b.groups, func(x, y []*entry) int { return urgency(x) - urgency(y) })
 	return b
+}
+
+// urgency is that of the most urgent command of a target, which comes when those before it have ended; 0 is the most urgent.
+func urgency(group []*entry) int {
+	least := 2
+	for _, e := range group {
+		switch e.command.Class {
+		case admission.Operator, admission.Critical:
+			return 0
+		case admission.Normal:
+			least = 1
+		}
+	}
+	return least
 }
 
 // carryOut returns when all commands have ended, or ctx has.
@@ -172,4 +188,7 @@ func (b *batch) Committed() {
 		ids = append(ids, id)
 	}
 	changes.tell(ids)
+	if len(b.replies) > 0 {
+		b.cfg.Wake()
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/daybook-go/daybook/aggregate/admission"
 	"github.com/daybook-go/daybook/aggregate/bus"
 	"github.com/daybook-go/daybook/internal/consumer"
 )
@@ -43,7 +44,7 @@ func (d *Dispatcher) carryOut(ctx context.Context, c bus.Command) (verdict, erro
 			return v, nil
 		}
 		last = err
-		switch waited, err := d.awaitDatabase(ctx, err); {
+		switch waited, err := d.waitOut(ctx, err); {
 		case err != nil:
 			return verdict{}, err
 		case waited: // nobody's fault: the attempt does not count, and the time begins anew
@@ -101,7 +102,7 @@ func (d *Dispatcher) giveUp(ctx context.Context, c bus.Command, cause error, lat
 			v.reason += "; how it ended is stored under its key"
 			return v, nil
 		}
-		switch waited, err := d.awaitDatabase(ctx, err); {
+		switch waited, err := d.waitOut(ctx, err); {
 		case err != nil:
 			return verdict{}, err
 		case waited:
@@ -118,9 +119,16 @@ func (d *Dispatcher) giveUp(ctx context.Context, c bus.Command, cause error, lat
 	}
 }
 
-// awaitDatabase returns true when err came from a database that is away, once that is there again. A handler that cannot
-// reach something else is not waited for.
-func (d *Dispatcher) awaitDatabase(ctx context.Context, err error) (bool, error) {
+// waitOut returns true when err is nobody's fault, once it may be over: a gate sent the command away, which has been
+// accepted long since, or the database is away. A handler that cannot reach something else is not waited for.
+func (d *Dispatcher) waitOut(ctx context.Context, err error) (bool, error) {
+	var overloaded *admission.OverloadedError
+	if errors.As(err, &overloaded) {
+		if !rest(ctx, max(overloaded.RetryAfter, firstPause)) {
+			return true, context.Cause(ctx)
+		}
+		return true, nil
+	}
 	if !consumer.Away(err) || d.ping(ctx) == nil {
 		return false, nil
 	}

@@ -51,6 +51,7 @@ func (b *batch) tell(ctx context.Context) error {
 	for _, r := range running {
 		ids = append(ids, r.command.ID)
 	}
+	replied := false
 	err := pgx.BeginTxFunc(ctx, b.db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}, func(tx pgx.Tx) error {
 		if len(running) > 0 {
 			if _, err := tx.Exec(ctx, b.sql.run, runArgs(running)...); err != nil {
@@ -68,7 +69,9 @@ func (b *batch) tell(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return b.sendReplies(ctx, tx, asking(byID, changed))
+		asked := asking(byID, changed)
+		replied = len(asked) > 0
+		return b.sendReplies(ctx, tx, asked)
 	})
 	b.mu.Lock()
 	for _, r := range running {
@@ -86,6 +89,9 @@ func (b *batch) tell(ctx context.Context) error {
 	}
 	b.cfg.probe(probeTold)
 	changes.tell(ids)
+	if replied {
+		b.cfg.Wake()
+	}
 	return nil
 }
 

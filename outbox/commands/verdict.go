@@ -13,11 +13,11 @@ import (
 )
 
 // The codes of commands that failed, in Operation.Code and Reply.Code. Codes of refusals are those of the domain, besides
-// CodeVersion and CodeForbidden.
+// the last three.
 const (
 	// CodeUnknownType: no handler is registered for the command.
 	CodeUnknownType = "unknown_type"
-	// CodeInvalid: the command cannot be read, or says of itself that it is not valid.
+	// CodeInvalid: the command cannot be read, or says of itself that it is not valid, or asks for what cannot be stored.
 	CodeInvalid = "invalid"
 	// CodePanic: its handler panicked.
 	CodePanic = "panic"
@@ -35,6 +35,8 @@ const (
 	CodeVersion = "version"
 	// CodeForbidden: its sender may not give it.
 	CodeForbidden = "forbidden"
+	// CodeClosed: the stream takes no more events.
+	CodeClosed = "stream_closed"
 )
 
 const (
@@ -88,6 +90,10 @@ func final(reply bus.Reply, err error) (verdict, bool) {
 		return bad(bus.OperationRefused, CodeVersion)
 	case errors.Is(err, eventstore.ErrReusedKey):
 		return bad(bus.OperationFailed, CodeReusedKey)
+	case errors.Is(err, eventstore.ErrStreamClosed):
+		return bad(bus.OperationRefused, CodeClosed)
+	case errors.Is(err, eventstore.ErrInvalid):
+		return bad(bus.OperationFailed, CodeInvalid)
 	case errors.Is(err, bus.ErrKeyUnused):
 		return bad(bus.OperationFailed, CodeKeyUnused)
 	case errors.Is(err, aggregate.ErrMisuse):
