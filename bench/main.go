@@ -86,6 +86,7 @@ var groups = []group{
 	{"read", readFigures},
 	{"latency", latencyFigures},
 	{"hot", hotFigures},
+	{"commands", commandFigures},
 	{"stream", streamFigures},
 	{"streamlatency", streamLatencyFigures},
 }
@@ -127,7 +128,7 @@ func run(ctx context.Context, only string) error {
 		figures = append(figures, list...)
 	}
 	if !known {
-		return fmt.Errorf("bench: no group %q; there are append, read, latency, hot, stream, streamlatency", only)
+		return fmt.Errorf("bench: no group %q; there are append, read, latency, hot, commands, stream, streamlatency", only)
 	}
 	return write(figures, only == "")
 }

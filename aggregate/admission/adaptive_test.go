@@ -1,5 +1,3 @@
-//go:build adaptive
-
 package admission_test
 
 import (
