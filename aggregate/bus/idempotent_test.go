@@ -366,3 +366,23 @@ func TestTellIfRunning(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// The key of a command covers what its own handler does, not what the commands do that it sends.
+func TestTheKeyStaysWithItsCommand(t *testing.T) {
+	w, other := newWorld(t, bus.Config{}, idempotent), newWorld(t, bus.Config{}, bare)
+	w.handle = func(ctx context.Context, _ anything) (bus.Reply, error) {
+		for range 2 {
+			if reply, err := other.Send(ctx, payIn{"1", 1}); err != nil || reply.Repeated {
+				t.Errorf("got %+v, %v", reply, err)
+			}
+		}
+		_, err := w.tills.Handle(ctx, "any", payIn{Cents: 1}.Decide)
+		return bus.Reply{}, err
+	}
+	if _, err := w.Send(t.Context(), anything{}); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(events(t, other.store, "1")); n != 2 {
+		t.Fatalf("%d events, want 2", n)
+	}
+}
