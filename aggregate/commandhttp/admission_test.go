@@ -201,3 +201,56 @@ func TestClose(t *testing.T) {
 	(<-got).says(t, http.StatusServiceUnavailable, map[string]any{"detail": "the server is ending"})
 	w.send(t, http.MethodGet, "/healthz", "").says(t, http.StatusOK, nil)
 }
+
+// Work that was let in is not asked for again by a gate of the bus; work that nobody has let in is.
+func TestTwoGates(t *testing.T) {
+	t.Parallel()
+	outer, err := admission.New(admission.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inner, err := admission.New(admission.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for gate, want := range map[*admission.Gate]uint64{outer: 0, nil: 1} {
+		w := newWorld(t, func(_ *world, c *commandhttp.Config) { c.Gate = gate })
+		w.inner, w.handle = inner, fail(nil)
+		before := inner.Stats().Admitted
+		w.send(t, http.MethodPost, "/anything", `{}`, "Idempotency-Key: k").says(t, http.StatusNoContent, nil)
+		if got := inner.Stats().Admitted - before; got != want {
+			t.Errorf("the inner gate is asked %d times, want %d", got, want)
+		}
+	}
+}
+
+// The functions of an endpoint, and the events, know who asked.
+func TestWhoAsks(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	var seen commandhttp.Caller
+	var metadata eventstore.Metadata
+	var command bus.Command
+	commandhttp.Command(w.api, "POST /whoami", commandhttp.Endpoint[anything]{
+		NoBody: true, Class: admission.Critical,
+		Fill: func(r *http.Request, _ *anything) error { seen = commandhttp.CallerFrom(r.Context()); return nil },
+	})
+	w.handle = func(ctx context.Context, _ anything) (bus.Reply, error) {
+		metadata = eventstore.MetadataFrom(ctx)
+		command, _ = bus.CommandFrom(ctx)
+		return bus.Reply{}, nil
+	}
+	for _, c := range []struct{ actor, scope string }{
+		{"ada/../b", "north/ada%2F..%2Fb"}, {strings.Repeat("a", 300), "sha256:"},
+	} {
+		w.send(t, http.MethodPost, "/whoami", "", "Idempotency-Key: k", "X-Tenant: north", "X-Actor: "+c.actor, "X-Class: bulk").
+			says(t, http.StatusNoContent, nil)
+		if seen.Actor != c.actor || metadata.Tenant != "north" || metadata.Actor != c.actor || !strings.HasPrefix(command.Scope, c.scope) ||
+			len(command.Scope) > 200 || command.Key != "k" || command.Class != admission.Bulk || command.Deadline.IsZero() {
+			t.Errorf("%+v, %+v, %+v", seen, metadata, command)
+		}
+	}
+	if nobody := commandhttp.CallerFrom(t.Context()); nobody.Actor != "" {
+		t.Errorf("%+v", nobody)
+	}
+}

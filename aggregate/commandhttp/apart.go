@@ -13,7 +13,8 @@ import (
 	"github.com/daybook-go/daybook/aggregate/bus"
 )
 
-const operationsPath = "/operations/"
+// operationPath is where an operation is shown.
+func (a *API) operationPath(id string) string { return a.cfg.Prefix + "/operations/" + id }
 
 // apart has the command carried out apart from the request, and answers with where to ask for it: or with what became of
 // it, if the caller waits and that comes in time.
@@ -55,7 +56,7 @@ func (e Endpoint[C]) apart(v *visit, w http.ResponseWriter, q asked, c C, opts [
 	if q.prefer.waits && op.Finished() {
 		return e.ended(v, w, c, op)
 	}
-	h.Set("Location", operationsPath+id.String())
+	h.Set("Location", v.api.operationPath(id.String()))
 	h.Set("ETag", revisionETag(op))
 	return writeJSON(w, http.StatusAccepted, v.api.view(op))
 }
@@ -169,7 +170,7 @@ func (a *API) view(op bus.Operation) operationView {
 	out := operationView{
 		ID: op.ID, State: op.State, Progress: min(max(op.Progress, 0), 1), Note: op.Note, Token: op.Token.String(), ETag: ETag(op.Version),
 		Accepted: op.AcceptedAt.UTC(), Started: instant(op.StartedAt), Changed: instant(op.ChangedAt), Finished: instant(op.FinishedAt),
-		Deadline: instant(op.Deadline), Links: operationLinks{Self: operationsPath + op.ID.String()},
+		Deadline: instant(op.Deadline), Links: operationLinks{Self: a.operationPath(op.ID.String())},
 	}
 	switch {
 	case !op.Finished():

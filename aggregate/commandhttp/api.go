@@ -18,7 +18,8 @@ import (
 
 // Config of an [API]. Only the Bus is needed.
 type Config struct {
-	// Bus carries out the commands. With the middleware [bus.Idempotent] an Idempotency-Key means something.
+	// Bus carries out the commands. With the middleware [bus.Idempotent] an Idempotency-Key means something; with
+	// [bus.TellIfRunning] a repeat that comes too early is answered with 409 and does not wait.
 	Bus *bus.Bus
 	// Gate lets requests in. Default: all are let in at once.
 	Gate *admission.Gate
@@ -28,6 +29,9 @@ type Config struct {
 	// Operations takes the commands of callers that do not wait (Prefer: respond-async), and is shown at
 	// /operations/{id}. Default: callers wait.
 	Operations bus.Operations
+	// Prefix stands before /problems and /operations, such as "/v1"; the patterns of endpoints have it themselves.
+	// Default: none.
+	Prefix string
 	// Problems is the registry of the answers of 400 and above. Default: that of NewProblems("").
 	Problems *Problems
 	// Explain is asked about errors that the registry does not know, such as a database that is away; nil means that it
@@ -67,6 +71,9 @@ func (c Config) validate() error {
 	var faults []error
 	if c.Bus == nil {
 		faults = append(faults, errors.New("commandhttp: Config.Bus: is nil: pass the bus that has the handlers"))
+	}
+	if c.Prefix != "" && (c.Prefix[0] != '/' || strings.HasSuffix(c.Prefix, "/") || strings.ContainsAny(c.Prefix, "{} ")) {
+		faults = append(faults, fmt.Errorf("commandhttp: Config.Prefix: %q is no path: write it as \"/v1\"", c.Prefix))
 	}
 	for _, f := range []struct {
 		name  string
@@ -125,10 +132,10 @@ func New(cfg Config) (*API, error) {
 	a := &API{cfg: cfg, mux: http.NewServeMux(), waiting: make(chan struct{}, cfg.Waiting)}
 	a.ending, a.end = context.WithCancel(context.Background())
 	a.streams.most, a.streams.each = cfg.Streams, cfg.StreamsEach
-	a.handle("GET /problems", cfg.Problems.list)
-	a.handle("GET /problems/{name}", cfg.Problems.one)
+	a.handle("GET "+cfg.Prefix+"/problems", cfg.Problems.list)
+	a.handle("GET "+cfg.Prefix+"/problems/{name}", cfg.Problems.one)
 	if cfg.Operations != nil {
-		a.handle("GET "+operationsPath+"{id}", a.operation)
+		a.handle("GET "+a.operationPath("{id}"), a.operation)
 	}
 	return a, nil
 }
@@ -182,7 +189,8 @@ func (a *API) answer(h handler) http.HandlerFunc {
 			return
 		}
 		p := a.cfg.Problems.complete(a.problemOf(err))
-		if p.Err != nil && p.Status >= http.StatusInternalServerError {
+		gone := errors.Is(p.Err, context.Canceled) && r.Context().Err() != nil
+		if p.Err != nil && p.Status >= http.StatusInternalServerError && !gone {
 			a.cfg.Logger.Error("request failed", "route", r.Pattern, "status", p.Status, "problem", p.Kind, "error", p.Err.Error())
 		}
 		if t, ok := w.(*tracked); ok && t.wrote {
@@ -199,7 +207,7 @@ func (a *API) elsewhere(w http.ResponseWriter, r *http.Request) error {
 	h.ServeHTTP(&probe, r)
 	if allow := probe.header.Get("Allow"); probe.status == http.StatusMethodNotAllowed {
 		return &Problem{
-			Kind: kindMethod, Field: "method", Value: Shorten(r.Method), Remedy: "use " + strings.Join(strings.Split(allow, ","), ","),
+			Kind: kindMethod, Field: "method", Value: Shorten(r.Method), Remedy: "use " + allow,
 			Header: http.Header{"Allow": {allow}},
 		}
 	}

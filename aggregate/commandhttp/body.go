@@ -21,8 +21,7 @@ func (v *visit) readBody(w http.ResponseWriter) ([]byte, error) {
 	r, cfg := v.r, v.api.cfg
 	kind, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	charset := params["charset"]
-	isJSON := kind == "application/json" || strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json")
-	if err != nil || !isJSON || charset != "" && !strings.EqualFold(charset, "utf-8") {
+	if err != nil || kind != "application/json" || charset != "" && !strings.EqualFold(charset, "utf-8") {
 		return nil, &Problem{Kind: kindMediaType, Field: "Content-Type", Value: Shorten(r.Header.Get("Content-Type"))}
 	}
 	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
@@ -65,7 +64,7 @@ func (v *visit) noBody(w http.ResponseWriter) error {
 }
 
 // DecodeJSON reads one JSON value and nothing behind it; members that C does not have are refused. The error is a
-// [*Problem] of 400 that names what is wrong, and quotes nothing of the body but names of members.
+// [*Problem] of 400 that names what is wrong. A Problem that an UnmarshalJSON returns comes back as it is.
 func DecodeJSON[C any](body []byte) (C, error) {
 	var out C
 	d := json.NewDecoder(bytes.NewReader(body))

@@ -86,6 +86,9 @@ func (a *API) enter(r *http.Request, class admission.Class, public bool) (*visit
 		}
 	}
 	ctx := eventstore.WithMetadata(r.Context(), v.caller.metadata())
+	if a.cfg.Gate != nil {
+		ctx = bus.Admitted(ctx) // a gate of the bus need not ask again
+	}
 	v.r = r.WithContext(context.WithValue(ctx, callerKey{}, v.caller))
 	return v, v.admit()
 }

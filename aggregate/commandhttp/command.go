@@ -64,7 +64,7 @@ type Endpoint[C any] struct {
 	// stays as it is, as a [json.RawMessage], and any other is left out.
 	Result func(contentType string, data []byte) (any, error)
 	// Explain makes a problem of an error, before the registry is asked; nil leaves it to the registry. Of a repeated
-	// refusal it sees an [*aggregate.RefusedError].
+	// refusal it sees an [*aggregate.RefusedError], and it is not asked about operations.
 	Explain func(err error, c C) *Problem
 	// Within is how long a command of a caller who does not wait may take to begin. Default: for ever.
 	Within time.Duration
@@ -142,13 +142,9 @@ func (e Endpoint[C]) serve(v *visit, w http.ResponseWriter) error {
 	if q.prefer.respondAsync && v.api.cfg.Operations != nil && len(q.claims) < 2 {
 		return e.apart(v, w, q, c, opts)
 	}
-	ctx, cancel := v.api.working(bus.Admitted(v.r.Context()))
+	ctx, cancel := v.api.working(v.r.Context())
 	defer cancel()
-	prepared, err := v.api.cfg.Bus.Prepare(ctx, c, opts...)
-	if err != nil {
-		return err
-	}
-	reply, err := v.dispatch(ctx, prepared, q.claims)
+	reply, err := v.send(ctx, c, opts, q.claims)
 	if err != nil {
 		return e.refused(w, reply, err, c)
 	}
@@ -171,14 +167,13 @@ func (e Endpoint[C]) command(v *visit, w http.ResponseWriter) (c C, err error) {
 	return c, err
 }
 
-// dispatch carries a command out, under the claim that is true if there are several.
-func (v *visit) dispatch(ctx context.Context, c bus.Command, claims claims) (reply bus.Reply, err error) {
+// send has a command carried out, under the claim that is true if there are several.
+func (v *visit) send(ctx context.Context, c any, opts []bus.SendOption, claims claims) (reply bus.Reply, err error) {
 	if len(claims) == 0 {
-		return v.api.cfg.Bus.Dispatch(ctx, c)
+		return v.api.cfg.Bus.Send(ctx, c, opts...)
 	}
-	for i := 0; i < len(claims); i++ { // as often as there are claims, so that a stream that moves on ends it too
-		c.Expected = &claims[i]
-		reply, err = v.api.cfg.Bus.Dispatch(ctx, c)
+	for i := range claims { // as often as there are claims, so that a stream that moves on ends it too
+		reply, err = v.api.cfg.Bus.Send(ctx, c, append(opts[:len(opts):len(opts)], bus.IfVersion(claims[i]))...)
 		var other *aggregate.VersionError
 		if !errors.As(err, &other) {
 			return reply, err

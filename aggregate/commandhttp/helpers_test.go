@@ -153,6 +153,20 @@ type world struct {
 	// handle is the handler of anything, wait the Wait of tests that have one.
 	handle func(ctx context.Context, c anything) (bus.Reply, error)
 	wait   commandhttp.WaitFunc
+	// inner is a gate of the bus, if there is one.
+	inner *admission.Gate
+}
+
+// admit is the place of the inner gate.
+func (w *world) admit() bus.Middleware {
+	return func(next bus.Handler) bus.Handler {
+		return func(ctx context.Context, c *bus.Command) (bus.Reply, error) {
+			if w.inner == nil {
+				return next(ctx, c)
+			}
+			return bus.Admit(w.inner)(next)(ctx, c)
+		}
+	}
 }
 
 // caller is who the test's headers say: "X-Tenant", "X-Actor" and "X-Class".
@@ -173,7 +187,7 @@ func newWorld(t testing.TB, change func(*world, *commandhttp.Config), keys ...bu
 	store := memory.New(memory.Config{})
 	w := &world{store: store, accounts: aggregate.NewRepository(store, accountType), log: new(safeBuffer)}
 	logger := slog.New(slog.NewTextHandler(w.log, nil))
-	w.bus = bus.New(bus.Config{Logger: slog.New(slog.DiscardHandler)}, bus.Idempotent(store, keys...), bus.Validate())
+	w.bus = bus.New(bus.Config{Logger: slog.New(slog.DiscardHandler)}, bus.Validate(), w.admit(), bus.Idempotent(store, keys...))
 	bus.HandleAggregate(w.bus, openType, w.accounts, func(c open) string { return c.ID }, open.Decide)
 	bus.HandleAggregate(w.bus, depositType, w.accounts, func(c deposit) string { return c.ID }, deposit.Decide)
 	bus.HandleAggregate(w.bus, withdrawType, w.accounts, func(c withdraw) string { return c.ID }, withdraw.Decide)

@@ -60,6 +60,9 @@ func (a *API) operation(w http.ResponseWriter, r *http.Request) (err error) {
 		op = a.watchFor(v.r.Context(), op, wait)
 	}
 	done.write(w.Header())
+	if !op.Token.IsZero() {
+		w.Header().Set(TokenHeader, op.Token.String())
+	}
 	return conditional(w, match, none, revisionETag(op), func() error { return writeJSON(w, http.StatusOK, a.view(op)) })
 }
 

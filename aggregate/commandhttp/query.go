@@ -119,7 +119,7 @@ func (q Read[T]) fresh(v *visit, w http.ResponseWriter, f fresh) (lag *Lag, err 
 		return err
 	})
 	done.write(w.Header())
-	if lag != nil {
+	if lag != nil && lag.Behind >= 0 {
 		w.Header().Set(LagHeader, strconv.FormatInt(lag.Behind, 10))
 	}
 	return lag, err

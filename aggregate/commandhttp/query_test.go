@@ -156,3 +156,39 @@ func TestMethodsAndPaths(t *testing.T) {
 		}
 	}
 }
+
+// A Wait that says nothing but that the time is over is as good.
+func TestUnknownLag(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(_ *world, c *commandhttp.Config) {
+		c.Wait = func(ctx context.Context, _ eventstore.Token) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+	})
+	w.rich(t, "a")
+	token := "Consistency-Token: " + w.token()
+	a := w.send(t, http.MethodGet, "/accounts/a?wait=0", "", token)
+	a.says(t, http.StatusServiceUnavailable, map[string]any{"type": "urn:bank:stale", "behind": nil})
+	a = w.send(t, http.MethodGet, "/accounts/a?wait=0", "", token, "Prefer: handling=lenient")
+	if a.says(t, http.StatusOK, nil); a.header.Get("Preference-Applied") != "handling=lenient" || a.header.Get(commandhttp.LagHeader) != "" {
+		t.Errorf("%v", a.header)
+	}
+	// What is read from the log needs no wait.
+	commandhttp.Query(w.api, "GET /log", commandhttp.Read[accountView]{
+		Load: func(context.Context, *http.Request) (accountView, error) { return accountView{}, nil }, Wait: commandhttp.NoWait,
+	})
+	w.send(t, http.MethodGet, "/log", "", token).says(t, http.StatusOK, nil)
+}
+
+func TestPrefix(t *testing.T) {
+	t.Parallel()
+	q := newQueue()
+	w := newWorld(t, func(_ *world, c *commandhttp.Config) { c.Operations, c.Prefix = q, "/v1" })
+	a := w.send(t, http.MethodPost, "/anything", `{}`, "Idempotency-Key: k", async)
+	if path := a.header.Get("Location"); !strings.HasPrefix(path, "/v1/operations/") || w.send(t, http.MethodGet, path, "").status != http.StatusOK {
+		t.Errorf("%q", path)
+	}
+	w.send(t, http.MethodGet, "/v1/problems", "").says(t, http.StatusOK, nil)
+	w.send(t, http.MethodGet, "/problems", "").says(t, http.StatusNotFound, nil)
+}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -50,6 +52,8 @@ func TestStatuses(t *testing.T) {
 		one  = `{"cents":1}`
 	)
 	fresh := "Consistency-Token: " + w.token()
+	operation := w.send(t, http.MethodPost, "/accounts/rich/deposits", one, "Idempotency-Key: op", async).header.Get("Location")
+	seen := map[string]bool{}
 	for i, c := range []struct {
 		kind    string // the problem's, or "" of none
 		status  int
@@ -90,6 +94,7 @@ func TestStatuses(t *testing.T) {
 		{"not-found", 404, nil, "GET /operations/7", "", nil, nil},
 		{"not-found", 404, fails(eventstore.ErrStreamNotFound), free, `{}`, nil, nil},
 		{"method", 405, nil, "PATCH /accounts/rich", `{}`, nil, func(a answer) bool { return a.header.Get("Allow") == "DELETE, GET, HEAD, PUT" }},
+		{"not-acceptable", 406, nil, "GET " + operation, "", []string{"Accept: text/html"}, nil},
 		{"in-progress", 409, fails(&eventstore.InProgressError{}), free, `{}`, nil, retry},
 		{"exists", 409, nil, "PUT /accounts/rich", `{"owner":"bob"}`, nil, nil},
 		{"closed", 409, fails(&eventstore.ClosedError{}), free, `{}`, nil, nil},
@@ -126,6 +131,7 @@ func TestStatuses(t *testing.T) {
 		if c.before != nil {
 			c.before()
 		}
+		seen[c.kind] = true
 		method, path, _ := strings.Cut(c.request, " ")
 		headers := c.headers
 		switch {
@@ -148,6 +154,11 @@ func TestStatuses(t *testing.T) {
 		}
 		if strings.Contains(a.text, "secret") {
 			t.Errorf("%d, %s shows the text of a fault: %s", i, c.request, a.text)
+		}
+	}
+	for _, kind := range problems.Types() {
+		if !seen[kind.Name] && kind.Name != "watchers" { // which has a test of its own
+			t.Errorf("no request brings about %s", kind.Name)
 		}
 	}
 	if lines := strings.Count(w.log.String(), "level=ERROR"); lines != 8 {
@@ -181,7 +192,15 @@ func TestProblemList(t *testing.T) {
 	if len(list) != len(problems.Types()) || len(list) < 25 {
 		t.Errorf("%d types are listed of %d", len(list), len(problems.Types()))
 	}
+	table, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, kind := range problems.Types() {
+		row := regexp.MustCompile(fmt.Sprintf(`//\t%d  .*\b%s\b`, kind.Status, kind.Name))
+		if kind.For == nil && !row.Match(table) {
+			t.Errorf("the documentation does not say that %s is %d", kind.Name, kind.Status)
+		}
 		one := w.send(t, http.MethodGet, "/problems/"+kind.Name, "")
 		one.says(t, http.StatusOK, map[string]any{"type": problems.URI(kind.Name), "title": kind.Title, "status": float64(kind.Status)})
 	}
@@ -221,8 +240,8 @@ func TestRegistry(t *testing.T) {
 
 func TestConfig(t *testing.T) {
 	t.Parallel()
-	_, err := commandhttp.New(commandhttp.Config{Time: -1, Streams: -1})
-	for _, want := range []string{"Config.Bus", "Config.Time", "Config.Streams"} {
+	_, err := commandhttp.New(commandhttp.Config{Time: -1, Streams: -1, Prefix: "v1/"})
+	for _, want := range []string{"Config.Bus", "Config.Time", "Config.Streams", "Config.Prefix"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not name %s", err, want)
 		}

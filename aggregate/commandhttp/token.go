@@ -35,7 +35,7 @@ type Lag struct {
 	// Want is the position waited for, Have the one reached.
 	Want eventstore.Position `json:"want"`
 	Have eventstore.Position `json:"have"`
-	// Behind is how many events are missing at most.
+	// Behind is how many events are missing at most; -1 is not known.
 	Behind int64 `json:"behind"`
 	// Working is false when no process keeps what is read.
 	Working bool `json:"working"`
@@ -97,8 +97,8 @@ func otherHistory() *Problem {
 	}
 }
 
-// WaitFunc returns nil when what is read shows the token, a [*StaleError] when ctx has ended before, and a
-// [*StoppedError] when waiting is in vain. A [*eventstore.HistoryError] says that the log never had the token.
+// WaitFunc returns nil when what is read shows the token, a [*StaleError] or the error of ctx when ctx has ended before, and
+// a [*StoppedError] when waiting is in vain. A [*eventstore.HistoryError] says that the log never had the token.
 type WaitFunc func(ctx context.Context, token eventstore.Token) error
 
 // fresh is how fresh a caller wants an answer, and what the caller would rather have than none.
@@ -159,19 +159,22 @@ func (a *API) until(ctx context.Context, f fresh, wait WaitFunc, done *applied) 
 	switch {
 	case err == nil:
 		return nil, nil
-	case errors.As(err, &stale):
-		lag := stale.Lag
+	case errors.As(err, &stale), patient.Err() != nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)):
+		lag := Lag{Behind: -1, Working: true}
+		if stale != nil {
+			lag = stale.Lag
+		}
 		if f.lenient {
 			done.note("handling=lenient")
 			return &lag, nil
 		}
 		return nil, tooLong(&lag, ctx.Err() != nil)
 	}
-	return nil, unwaited(err, patient.Err() != nil, f.token, a.cfg.Tokens)
+	return nil, unwaited(err, f.token, a.cfg.Tokens)
 }
 
 // unwaited is the problem of a wait that ended otherwise.
-func unwaited(err error, late bool, token eventstore.Token, ours Tokens) error {
+func unwaited(err error, token eventstore.Token, ours Tokens) error {
 	var stopped *StoppedError
 	var history *eventstore.HistoryError
 	switch {
@@ -188,18 +191,15 @@ func unwaited(err error, late bool, token eventstore.Token, ours Tokens) error {
 			return &Problem{Kind: kindBeyondLog, Field: TokenHeader, Detail: history.Reason, Remedy: history.Remedy}
 		}
 		return otherHistory()
-	case late && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)):
-		return &Problem{Kind: kindStale, RetryAfter: time.Second}
 	}
 	return err
 }
 
 func tooLong(lag *Lag, interrupted bool) *Problem {
-	p := &Problem{
-		Kind:       kindStale,
-		Detail:     "what is read is at most " + strconv.FormatInt(lag.Behind, 10) + " events behind; what was written is stored",
-		Extensions: map[string]any{"want": lag.Want, "have": lag.Have, "behind": lag.Behind, "working": lag.Working},
-		RetryAfter: time.Second,
+	p := &Problem{Kind: kindStale, Detail: "what is read is behind; what was written is stored", RetryAfter: time.Second}
+	if lag.Behind >= 0 {
+		p.Detail = "what is read is at most " + strconv.FormatInt(lag.Behind, 10) + " events behind; what was written is stored"
+		p.Extensions = map[string]any{"want": lag.Want, "have": lag.Have, "behind": lag.Behind, "working": lag.Working}
 	}
 	switch {
 	case interrupted:
