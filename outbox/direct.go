@@ -2,6 +2,8 @@ package outbox
 
 import (
 	"context"
+	"errors"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -14,7 +16,10 @@ import (
 // needs no relay, but while nobody publishes the outbox, what others have written to it stays there.
 //
 // A Direct is safe for concurrent use.
-type Direct struct{ sub *Subscription }
+type Direct struct {
+	sub    *Subscription
+	reader atomic.Pointer[string] // who began to read it last
+}
 
 // NewDirect checks its configuration; it touches no database. Buffer, Silence and Logger of cfg are not used. The errors of
 // all faults are joined.
@@ -23,7 +28,7 @@ func NewDirect(rows Rows, cfg SubscriptionConfig) (*Direct, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Direct{sub}, nil
+	return &Direct{sub: sub}, nil
 }
 
 // Carries implements the source of a consumer; see [Subscription.Carries].
@@ -37,7 +42,12 @@ func (d *Direct) Schema() string { return d.sub.Schema() }
 
 // ReadPage is [Subscription.ReadPage].
 func (d *Direct) ReadPage(ctx context.Context, after eventstore.Position, f eventstore.Filter, limit int) (eventstore.Page, error) {
-	return d.sub.ReadPage(ctx, after, f, limit)
+	page, err := d.sub.ReadPage(ctx, after, f, limit)
+	var lost *LostError
+	if name := d.reader.Load(); name != nil && errors.As(err, &lost) {
+		lost.Consumer = *name
+	}
+	return page, err
 }
 
 // Wait is [Subscription.Wait].
@@ -47,5 +57,6 @@ func (d *Direct) Wait(ctx context.Context, after eventstore.Position) error {
 
 // Begin is [Subscription.Begin].
 func (d *Direct) Begin(ctx context.Context, db *pgxpool.Pool, ref consumer.Ref) (eventstore.Position, error) {
+	d.reader.Store(&ref.Name)
 	return d.sub.Begin(ctx, db, ref)
 }

@@ -80,6 +80,8 @@ func TestEnds(t *testing.T) {
 			return bus.Reply{Result: []byte{1, 2}}, nil
 		case "hostile":
 			return bus.Reply{Refused: true}, errors.New("nul \x00, broken \xff, " + strings.Repeat("é", 10_000))
+		case "bad stream":
+			return bus.Reply{Stream: eventstore.StreamID{Category: "a\x00", ID: "\xff"}}, nil
 		case "huge":
 			return bus.Reply{Result: make([]byte, 2<<20)}, nil
 		}
@@ -110,16 +112,17 @@ func TestEnds(t *testing.T) {
 		"version": {func() uuid.UUID {
 			return w.send(add{"c", 1}, bus.IfVersion(eventstore.Exactly(9)), bus.ReplyTo("replies"))
 		}, bus.OperationRefused, CodeVersion, "version", ""},
-		"unknown":   {func() uuid.UUID { return raw(func(c *bus.Command) { c.Type = "till.unknown" }) }, bus.OperationFailed, CodeUnknownType, "till.unknown", ""},
-		"garbage":   {func() uuid.UUID { return raw(func(c *bus.Command) { c.Data = []byte("garbage") }) }, bus.OperationFailed, CodeInvalid, "", ""},
-		"codec":     {func() uuid.UUID { return raw(func(c *bus.Command) { c.ContentType = "text/x" }) }, bus.OperationFailed, CodeInvalid, "text/x", ""},
-		"panic":     {func() uuid.UUID { return w.send(anything{"panic"}, bus.ReplyTo("replies")) }, bus.OperationFailed, CodePanic, "", ""},
-		"transient": {func() uuid.UUID { return w.send(anything{"transient"}, bus.ReplyTo("replies")) }, bus.OperationFailed, CodeExhausted, errService.Error(), ""},
-		"by itself": {func() uuid.UUID { return w.send(anything{"refuse"}, bus.ReplyTo("replies")) }, bus.OperationRefused, "", "not today", ""},
-		"result":    {func() uuid.UUID { return w.send(anything{"result"}, bus.ReplyTo("replies")) }, bus.OperationDone, "", "", `{"A":7}`},
-		"bytes":     {func() uuid.UUID { return w.send(anything{"bytes"}, bus.ReplyTo("replies")) }, bus.OperationDone, "", "", "\x01\x02"},
-		"hostile":   {func() uuid.UUID { return w.send(anything{"hostile"}, bus.ReplyTo("replies")) }, bus.OperationRefused, "", "broken", ""},
-		"huge":      {func() uuid.UUID { return w.send(anything{"huge"}, bus.ReplyTo("replies")) }, bus.OperationDone, "", "more than 1 MiB", ""},
+		"unknown":    {func() uuid.UUID { return raw(func(c *bus.Command) { c.Type = "till.unknown" }) }, bus.OperationFailed, CodeUnknownType, "till.unknown", ""},
+		"garbage":    {func() uuid.UUID { return raw(func(c *bus.Command) { c.Data = []byte("garbage") }) }, bus.OperationFailed, CodeInvalid, "", ""},
+		"codec":      {func() uuid.UUID { return raw(func(c *bus.Command) { c.ContentType = "text/x" }) }, bus.OperationFailed, CodeInvalid, "text/x", ""},
+		"panic":      {func() uuid.UUID { return w.send(anything{"panic"}, bus.ReplyTo("replies")) }, bus.OperationFailed, CodePanic, "", ""},
+		"transient":  {func() uuid.UUID { return w.send(anything{"transient"}, bus.ReplyTo("replies")) }, bus.OperationFailed, CodeExhausted, errService.Error(), ""},
+		"by itself":  {func() uuid.UUID { return w.send(anything{"refuse"}, bus.ReplyTo("replies")) }, bus.OperationRefused, "", "not today", ""},
+		"result":     {func() uuid.UUID { return w.send(anything{"result"}, bus.ReplyTo("replies")) }, bus.OperationDone, "", "", `{"A":7}`},
+		"bytes":      {func() uuid.UUID { return w.send(anything{"bytes"}, bus.ReplyTo("replies")) }, bus.OperationDone, "", "", "\x01\x02"},
+		"hostile":    {func() uuid.UUID { return w.send(anything{"hostile"}, bus.ReplyTo("replies")) }, bus.OperationRefused, "", "broken", ""},
+		"bad stream": {func() uuid.UUID { return w.send(anything{"bad stream"}, bus.ReplyTo("replies")) }, bus.OperationDone, "", "", ""},
+		"huge":       {func() uuid.UUID { return w.send(anything{"huge"}, bus.ReplyTo("replies")) }, bus.OperationDone, "", "more than 1 MiB", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			id := test.send()

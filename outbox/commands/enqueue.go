@@ -24,8 +24,8 @@ func Enqueue(ctx context.Context, tx pgx.Tx, commands ...bus.Command) error {
 // another keeps its own, and gets one if it has none. What was enqueued before, by id or by scope and key, takes no
 // second effect.
 //
-// No operation is there to ask for until the command ends, or for a [Queue] until it is known there; ReplyTo tells the
-// sender. It costs one round trip. The context's metadata is joined with that of the commands.
+// Its operation can be asked for once the command has ended, and not before; with ReplyTo the sender is told. It costs one
+// round trip, and the dispatcher looks within a second, or at once when Wake of the store is called after the commit. The context's metadata is joined with that of the commands.
 //
 // The error is an [*eventstore.InvalidError] for what cannot be sent; then tx goes on as before. Otherwise tx is broken;
 // see [outbox.Schema.Enqueue], whose advice holds here too.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/daybook-go/daybook/aggregate"
+	"github.com/daybook-go/daybook/aggregate/admission"
 	"github.com/daybook-go/daybook/aggregate/bus"
 )
 
@@ -178,5 +180,78 @@ func TestAttempts(t *testing.T) {
 	}
 	if o := w.ends(w.send(put{"a", -1}), bus.OperationRefused); o.Code != "negative" || o.Reason != errNegative.Error() {
 		t.Errorf("it was refused with code %q: %s", o.Code, o.Reason)
+	}
+}
+
+// What a dispatcher had given up when it died is given up by the next one too.
+func TestGivenUpBefore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c, err := w.bus.Encode(add{"a", 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealed := c
+	sealed.Deadline = time.Unix(0, 0)
+	if _, err := w.bus.Dispatch(t.Context(), sealed); !errors.Is(err, bus.ErrExpired) {
+		t.Fatal(err)
+	}
+	if _, err := w.queue.Enqueue(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	w.run(Config{})
+	if o := w.ends(c.ID, bus.OperationFailed); o.Code != CodeExhausted {
+		t.Errorf("it failed with code %q: %s", o.Code, o.Reason)
+	}
+	if got := w.numbers("a"); len(got) != 0 {
+		t.Errorf("it has added %v", got)
+	}
+}
+
+// A gate that sends commands away, for longer than one may take and more often than one is tried, delays them, and no more.
+func TestOverloadIsWaitedOut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var runs atomic.Int32
+	w.handles(func(context.Context, anything) (bus.Reply, error) {
+		if runs.Add(1) <= 6 {
+			return bus.Reply{}, &admission.OverloadedError{Reason: admission.QueueFull, RetryAfter: 100 * time.Millisecond}
+		}
+		return bus.Reply{}, nil
+	})
+	w.run(Config{Attempts: 2, Timeout: 300 * time.Millisecond})
+	w.ends(w.send(anything{"shed"}), bus.OperationDone)
+	if n := runs.Load(); n != 7 {
+		t.Errorf("it ran %d times, want 7", n)
+	}
+}
+
+// Urgent targets of a batch begin first, and replies wake whoever publishes them.
+func TestUrgentTargetsBeginFirst(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var mu sync.Mutex
+	var order []string
+	w.puts(func(_ context.Context, place string, c put) {
+		if place == atDeciding {
+			mu.Lock()
+			order = append(order, c.Till)
+			mu.Unlock()
+		}
+	})
+	w.send(put{"bulk", 1}, bus.WithClass(admission.Bulk))
+	w.send(put{"normal", 1})
+	last := w.send(put{"critical", 1}, bus.WithClass(admission.Critical), bus.ReplyTo("replies"))
+	woken := make(chan struct{}, 10)
+	w.run(Config{Workers: 1, Wake: func() { woken <- struct{}{} }})
+	w.ends(last, bus.OperationDone)
+	select {
+	case <-woken:
+	case <-time.After(patience):
+		t.Error("nobody was woken")
+	}
+	eventually(t, "all have run", func() bool { mu.Lock(); defer mu.Unlock(); return len(order) == 3 })
+	if got := fmt.Sprint(order); got != "[critical normal bulk]" {
+		t.Errorf("they ran in the order %s", got)
 	}
 }

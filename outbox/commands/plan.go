@@ -148,7 +148,11 @@ func (b *batch) end(ctx context.Context, e *entry) {
 			return
 		}
 	}
+	// Nothing that a handler says may keep the end from being stored.
 	v.code, v.reason = cleaned(v.code, maxCode), cleaned(v.reason, maxReason)
+	if !v.stream.IsZero() && v.stream.Validate() != nil {
+		v.stream = eventstore.StreamID{}
+	}
 	if v.state == bus.OperationFailed {
 		b.log.Warn("a command failed", "type", e.command.Type, "id", e.command.ID, "code", v.code, "reason", v.reason)
 	}

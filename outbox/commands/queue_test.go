@@ -88,6 +88,7 @@ func TestEnqueueRefuses(t *testing.T) {
 		"bad reply topic":  func(c *bus.Command) { c.ReplyTo = "a\nb" },
 		"replies commands": func(c *bus.Command) { c.ReplyTo = Topic },
 		"own header":       func(c *bus.Command) { c.Metadata.Headers = map[string]string{headerReplyTo: "x"} },
+		"late deadline":    func(c *bus.Command) { c.Deadline = time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC) },
 		"unknown class":    func(c *bus.Command) { c.Class = admission.Class(77) },
 	} {
 		c, err := w.bus.Encode(add{"a", 1})

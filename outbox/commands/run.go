@@ -41,6 +41,9 @@ func (d *Dispatcher) carryOut(ctx context.Context, c bus.Command) (verdict, erro
 			return d.refusal(ctx, c, reply, err, end), ctx.Err()
 		}
 		if v, ok := final(reply, err); ok {
+			if v.state == bus.OperationExpired && !c.PastDeadline(time.Now()) { // before a crash, by giveUp
+				v.state, v.code, v.reason = bus.OperationFailed, CodeExhausted, "it was given up before"
+			}
 			return v, nil
 		}
 		last = err

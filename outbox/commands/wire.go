@@ -115,6 +115,11 @@ func check(c bus.Command) error {
 			Field: "Command.ReplyTo", Value: c.ReplyTo, Reason: "is the topic of commands", Remedy: "name a topic for replies",
 		}
 	}
+	if year := c.Deadline.UTC().Year(); year < 1 || year > 9999 {
+		return &eventstore.InvalidError{
+			Field: "Command.Deadline", Value: c.Deadline.String(), Reason: "has a year beyond 9999", Remedy: "leave out a deadline that never comes",
+		}
+	}
 	for name := range c.Metadata.Headers {
 		if strings.HasPrefix(name, headerPrefix) {
 			return &eventstore.InvalidError{
