@@ -131,7 +131,8 @@ type Plain struct {
 	Class admission.Class
 	// Public: Config.Caller is not asked.
 	Public bool
-	// Serve answers the request, or returns why not before it has written anything; see [Endpoint].
+	// Serve answers the request, or returns why not before it has written anything; see [Endpoint]. To flush, and for
+	// deadlines, it uses an [http.ResponseController].
 	Serve func(w http.ResponseWriter, r *http.Request) error
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -111,6 +112,40 @@ func TestEventStream(t *testing.T) {
 	if began, ended := q.watches(); began != ended {
 		t.Errorf("%d of %d watches have ended", ended, began)
 	}
+}
+
+// Over HTTP/2 a stream is one of many on its connection, which goes on.
+func TestEventStreamHTTP2(t *testing.T) {
+	t.Parallel()
+	w, q := newAsync(t, func(c *commandhttp.Config) { c.WriteTime = time.Second })
+	secure := httptest.NewUnstartedServer(w.api)
+	secure.EnableHTTP2 = true
+	secure.StartTLS()
+	defer secure.Close()
+	plain := w.server
+	w.server = secure
+	defer func() { w.server = plain }()
+	id := idOf(t, w.send(t, http.MethodPost, withdrawals, `{"cents":30}`, "Idempotency-Key: k", async))
+	stream := w.listen(t, id)
+	if stream.response.ProtoMajor != 2 {
+		t.Fatalf("%s", stream.response.Proto)
+	}
+	if e, _ := stream.next(t); e.name != "accepted" {
+		t.Errorf("%+v", e)
+	}
+	q.run(t.Context(), w.bus, id)
+	last := ""
+	for {
+		e, more := stream.next(t)
+		if !more {
+			break
+		}
+		last = e.name
+	}
+	if last != "done" {
+		t.Errorf("the last is %q", last)
+	}
+	w.send(t, http.MethodGet, "/operations/"+id.String(), "").says(t, http.StatusOK, map[string]any{"state": "done"})
 }
 
 func TestHeartbeat(t *testing.T) {
