@@ -219,6 +219,9 @@ func (r *Repository[S, E]) put(stream eventstore.StreamID, base loaded[S], pendi
 	after.version += eventstore.Version(len(pending))
 	after.last = pending[len(pending)-1].ID
 	if r.snapshots != nil {
+		if after.since.IsZero() {
+			after.since = r.snapshots.policy.Clock() // its first event has just been recorded
+		}
 		for _, e := range pending {
 			after.types = withType(after.types, e.Type)
 		}

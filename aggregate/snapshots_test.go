@@ -74,13 +74,16 @@ func up(n int) func(count) ([]event, error) {
 
 var countStream = eventstore.NewStreamID("count", "a")
 
+func (*counter) fingerprint() string {
+	return snapshot.Fingerprint(reflect.TypeFor[count](), eventstore.Msgpack.ContentType(), 0)
+}
+
 func (c *counter) kept(t *testing.T) snapshot.Snapshot {
 	t.Helper()
-	fingerprint := snapshot.Fingerprint(reflect.TypeFor[count](), eventstore.Msgpack.ContentType(), 0)
 	if c.last != nil {
 		drain(t, c.last)
 	}
-	kept, _, err := c.store.Snapshots().Load(t.Context(), countStream, fingerprint, 0)
+	kept, _, err := c.store.Snapshots().Load(t.Context(), countStream, c.fingerprint(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ func newVault[S any]() (*vault[S], error) {
 	if err := checkState[S](v.codec); err != nil {
 		return nil, err
 	}
-	if err := (&lossy{pointers: map[reflect.Type]bool{}, inside: map[reflect.Type]bool{}}).check(t, t.String()); err != nil {
+	if err := (&lossy{pointers: map[reflect.Type]bool{}, inside: map[reflect.Type]int{}}).check(t, t.String()); err != nil {
 		return nil, fmt.Errorf("state %w", err)
 	}
 	return v, nil
@@ -131,21 +131,34 @@ func textBytes(v reflect.Value) (n int) {
 // believed.
 type lossy struct {
 	pointers map[reflect.Type]bool // seen
-	inside   map[reflect.Type]bool // being looked at
+	inside   map[reflect.Type]int  // being looked at; how many pointers lead there
+	depth    int                   // how many pointers lead here
+}
+
+func twoPlaces(path string, t reflect.Type) error {
+	return fmt.Errorf("%s: a second place for a pointer to %s: two of them could be one, and would come back as two: hold values, or ids", path, t)
 }
 
 func (l *lossy) check(t reflect.Type, path string) error {
-	if l.inside[t] || marshalsItself(t) {
+	if marshalsItself(t) {
 		return nil
 	}
-	l.inside[t] = true
+	if depth, found := l.inside[t]; found {
+		if l.depth > depth {
+			return twoPlaces(path, t)
+		}
+		return nil
+	}
+	l.inside[t] = l.depth
 	defer delete(l.inside, t)
 	switch t.Kind() {
 	case reflect.Pointer:
 		if l.pointers[t] {
-			return fmt.Errorf("%s: a second place for a %s: two of them could be one, and would come back as two: hold values, or ids", path, t)
+			return twoPlaces(path, t.Elem())
 		}
 		l.pointers[t] = true
+		l.depth++
+		defer func() { l.depth-- }()
 		return l.check(t.Elem(), path)
 	case reflect.Map:
 		if err := l.check(t.Key(), path); err != nil {
