@@ -128,3 +128,9 @@ func MigrateTo(ctx context.Context, pool *pgxpool.Pool, cfg MigrateConfig, versi
 	}
 	return nil
 }
+
+// TurnOutcomes is the part of Run that removes old keys.
+func (s *Store) TurnOutcomes(ctx context.Context) error { return s.turnOutcomes(ctx) }
+
+// HashRequest is what is stored of a request.
+func (s *Store) HashRequest(claim eventstore.Claim) []byte { return s.hashRequest(claim) }

@@ -39,6 +39,7 @@ func (s *Snapshots) Load(
 	}
 	events, err := fetch(ctx, &snap, before)
 	if err != nil && s.store.renewed(err) {
+		snap = snapshot.Snapshot{Stream: stream, Fingerprint: fingerprint}
 		events, err = fetch(ctx, &snap, before)
 	}
 	if err != nil {
