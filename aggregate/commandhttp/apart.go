@@ -19,6 +19,10 @@ func (a *API) operationPath(id string) string { return a.cfg.Prefix + "/operatio
 // apart has the command carried out apart from the request, and answers with where to ask for it: or with what became of
 // it, if the caller waits and that comes in time.
 func (e Endpoint[C]) apart(v *visit, w http.ResponseWriter, q asked, c C, opts []bus.SendOption) error {
+	// What cannot be right is told at once, as it would be without the preference.
+	if err := validate(&c); err != nil {
+		return &bus.InvalidCommandError{Err: err}
+	}
 	if len(q.claims) == 1 {
 		opts = append(opts, bus.IfVersion(q.claims[0]))
 	}
@@ -50,15 +54,20 @@ func (e Endpoint[C]) apart(v *visit, w http.ResponseWriter, q asked, c C, opts [
 	}
 	h := w.Header()
 	q.done.write(h)
-	if id != prepared.ID {
-		h.Set(ReplayedHeader, "true")
-	}
 	if q.prefer.waits && op.Finished() {
 		return e.ended(v, w, c, op)
 	}
 	h.Set("Location", v.api.operationPath(id.String()))
 	h.Set("ETag", revisionETag(op))
 	return writeJSON(w, http.StatusAccepted, v.api.view(op))
+}
+
+// validate asks a command that has a method Validate, on the value or on its pointer, as [bus.Validate] does.
+func validate[C any](c *C) error {
+	if v, ok := any(c).(interface{ Validate() error }); ok {
+		return v.Validate()
+	}
+	return nil
 }
 
 // ended answers as if the request had been carried out itself.

@@ -30,7 +30,8 @@
 //     it gets its first answer.
 //   - Prefer: respond-async is answered with 202 and Location: /operations/{id} as soon as the command is stored. With
 //     wait=N the answer is the real one if it comes within N seconds. Preference-Applied says what was followed. It is
-//     not followed without Config.Operations, and with a list in If-Match.
+//     not followed without Config.Operations, and with a list in If-Match. A repeat gets the same operation, as it is by
+//     now, and is not marked.
 //   - Consistency-Token: what it stands for is waited for before the command is carried out. Every answer to a command
 //     that wrote has one.
 //

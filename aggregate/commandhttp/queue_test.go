@@ -54,6 +54,7 @@ func (q *queue) Enqueue(_ context.Context, c bus.Command) (uuid.UUID, error) {
 		return uuid.Nil, errors.New("not prepared")
 	}
 	now := time.Now()
+	c.ID = uuid.NewSHA1(uuid.NameSpaceOID, []byte(name)) // not that of the call
 	q.byKey[name] = c.ID
 	q.all[c.ID] = &queued{command: c, op: bus.Operation{
 		ID: c.ID, Scope: c.Scope, Type: c.Type, State: bus.OperationAccepted, Revision: 1, AcceptedAt: now, ChangedAt: now, Deadline: c.Deadline,
