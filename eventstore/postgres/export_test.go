@@ -134,3 +134,12 @@ func (s *Store) TurnOutcomes(ctx context.Context) error { return s.turnOutcomes(
 
 // HashRequest is what is stored of a request.
 func (s *Store) HashRequest(claim eventstore.Claim) []byte { return s.hashRequest(claim) }
+
+// Serves reports whether the schema works with a program that was made for a version.
+func Serves(ctx context.Context, pool *pgxpool.Pool, schema string, version int) error {
+	have, err := schemaVersion(ctx, pool, schema)
+	if err != nil {
+		return err
+	}
+	return checkVersion(ctx, pool, schema, have, version)
+}

@@ -81,6 +81,9 @@ func (s *Store) lockStreams(ctx context.Context, claim *eventstore.Claim, names 
 		return nil, err
 	}
 	b := &pgx.Batch{}
+	if s.cfg.TransactionPooler {
+		b.Queue(s.sql.outside)
+	}
 	if claim != nil {
 		b.Queue(s.sql.lockKey, s.keyLock("key", *claim))
 	}

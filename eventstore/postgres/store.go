@@ -222,7 +222,7 @@ func (s *Store) Partitions() int { return s.partitions }
 type statements struct {
 	appendExisting, appendNew                                                          oneStream
 	lockOne, lockAll, appendMany, appendManyThin, appendManyOwn                        string
-	guard, unguard                                                                     string
+	guard, unguard, outside                                                            string
 	readStream, floorPosition, appended, streamHead                                    string
 	safeHead, page, pageFiltered, lastDrawn                                            string
 	blocker, ensureRanges, rangesTop, notify, consumers, check                         string
@@ -240,7 +240,7 @@ func newStatements(schema string) statements {
 		appendExisting: oneStream{x(appendExistingSQL), x(appendExistingWholeSQL), x(appendExistingThinSQL), x(appendExistingOwnSQL)},
 		appendNew:      oneStream{x(appendNewSQL), x(appendNewWholeSQL), x(appendNewThinSQL), x(appendNewOwnSQL)},
 		lockOne:        x(lockOneSQL), lockAll: x(lockAllSQL),
-		appendMany: x(appendManySQL), guard: x(guardSQL), unguard: x(unguardSQL),
+		appendMany: x(appendManySQL), guard: x(guardSQL), unguard: x(unguardSQL), outside: x(outsideSQL),
 		appendManyThin: x(appendManyThinSQL), appendManyOwn: x(appendManyOwnSQL),
 		readStream: x(readStreamSQL), floorPosition: x(floorPositionSQL), appended: x(appendedSQL), streamHead: x(streamHeadSQL),
 		safeHead: x(safeHeadSQL), page: x(pageSQL), pageFiltered: x(pageFilteredSQL), lastDrawn: x(lastDrawnSQL),
@@ -275,6 +275,9 @@ SELECT set_config('daybook.seqscan', coalesce(nullif(current_setting('daybook.se
        set_config('enable_seqscan', 'off', true),
        set_config('synchronous_commit',
                   CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)`
+
+	// outside remembers for a transaction with several guards what there was before the first.
+	outsideSQL = `SELECT set_config('daybook.seqscan_outside', current_setting('enable_seqscan'), true)`
 
 	unguardSQL = `SELECT set_config('enable_seqscan', coalesce(nullif(current_setting('daybook.seqscan', true), ''), 'on'), true)`
 )
