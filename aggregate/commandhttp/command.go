@@ -20,7 +20,8 @@ const (
 	// Unversioned: what the endpoint changes has no version of its own, such as when the command changes several streams.
 	// A request with a precondition is refused with 412, since it cannot be heeded.
 	Unversioned Precondition = iota
-	// Optional: a precondition is heeded. The handler must load what it changes with Repository.Handle.
+	// Optional: a precondition is heeded. The handler must load what it changes with Repository.Handle, or look at the
+	// Expected of [bus.CommandFrom] itself, and return an [*aggregate.VersionError]: Transact does not.
 	Optional
 	// Required is Optional, and a request without one is refused with 428.
 	Required

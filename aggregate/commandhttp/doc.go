@@ -53,19 +53,22 @@
 //
 // # Guarantees
 //
-//   - A command whose request was sent away, or answered with 400 to 415, was not carried out, not even in part.
-//   - With [bus.Idempotent] a command takes effect once per key. What was answered with 503 may be sent again as it is.
+//   - A request that was sent away by the gate did nothing, and nothing of its body was read. One that is answered with 4xx
+//     has no effect; what a rule refused, and nothing else of these, is remembered under its key.
+//   - With [bus.Idempotent] a command takes effect once per key. What was answered with 500 or 503 may be sent again as
+//     it is.
 //   - A command in hand is done to its end, or to the end of Config.Grace, although the caller has gone.
-//   - A precondition is heeded or refused, and never passed over.
-//   - Neither log nor answer has the text of a fault or of a panic's value; the text of a refusal is for the caller.
+//   - A precondition is heeded or refused, and never passed over, if handlers do as [Optional] says.
+//   - The text of a refusal is for the caller. That of a fault is for the log, and no answer has it; the value of a panic is
+//     in neither.
 //   - Bodies, the time that they take, waiting requests, event streams and every piece that is written to one are bounded.
 //   - Class [admission.Operator] is never sent away.
 //
 // # Caveats
 //
 // Handlers of one's own say what is a refusal: with bus.Reply.Refused, or by an error that the registry knows. Any other
-// error is a fault, 500, whose text stays in the log; but once such an error is stored as the outcome of a key, its repeat
-// is a refusal with that text. Mark what may pass with [aggregate.Transient].
+// error is a fault, 500. But if such an error came out of a decision, it is stored as the outcome of the key, and its repeat
+// is a refusal, 422, with that text: declare what rules say, and mark what may pass with [aggregate.Transient].
 //
 // What a Render or a Location says must follow from the reply alone, or a repeat will say something else; the same holds
 // for an Explain that looks into an error, as a repeated refusal has nothing but code and text. A result is shown for an
@@ -75,6 +78,8 @@
 // answer is the one of the stream that it changed. Event streams over HTTP/1.1 close their connection at the end.
 //
 // Without a caller all share one scope. Config.Caller is asked before admission, so it must be cheap, or bounded by itself.
+// While a request waits for the first with its key, it has a place among those that work; [bus.TellIfRunning] makes that a
+// 409.
 //
 // # Statuses
 //
@@ -104,6 +109,6 @@
 //	503  expired: without Retry-After, as this key has had its answer: it came too late, and never will be carried out
 //
 // 429 is for what the caller can help, by sending less; all else that passes is 503 (RFC 6585, RFC 9110). That a command
-// expired is 503, not 504: no gateway waited for anybody, the server had no time in time. An endpoint whose command has no
+// expired is 503, not 504: no gateway waited for anybody, the server did not get to it. An endpoint whose command has no
 // handler is a fault of the program, so it is 500 and not 404.
 package commandhttp
