@@ -34,4 +34,6 @@
 //	ErrBusy                     lock time-out, deadlock, serialization       run the transaction again
 //	ErrUnconfirmed              connection lost during commit                send the same ids again, or look first
 //	ErrReusedID                 same event ids, other content                mend the caller
+//	*ReusedKeyError             same key, another request                    give each request a key of its own
+//	*InProgressError            the command with the key is running          ask again in a moment
 package eventstore

@@ -14,7 +14,7 @@ import (
 func TestStore(t *testing.T) {
 	t.Parallel()
 	eventstoretest.Run(t, func(testing.TB) eventstore.Store { return memory.New(memory.Config{}) }, eventstoretest.Features{
-		Log: func(s eventstore.Store) eventstoretest.Log { return s.(*memory.Store).Log() },
+		Log:  func(s eventstore.Store) eventstoretest.Log { return s.(*memory.Store).Log() },
 		Once: true,
 	})
 }

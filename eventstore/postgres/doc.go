@@ -16,6 +16,10 @@
 //   - Readers of the log stop at the safe head, below which nothing can appear any more, whatever other transactions do:
 //     long ones, rolled back ones, prepared ones, other programs that insert by hand.
 //   - Events cannot be updated or deleted, not even by hand: the database refuses.
+//   - A command with a key takes effect once, over all processes, while its outcome is kept ([Config.KeepKeys]): outcome and
+//     events are one transaction, and callers with one key follow each other. Requests are kept as keyed hashes only.
+//   - Keys cost the log nothing: their rows are dropped a whole part at a time, and a look-up reads the same few pages
+//     whatever the number of keys.
 //   - A dump that is restored elsewhere is noticed; see [SetEpoch].
 //
 // # Caveats
@@ -25,6 +29,10 @@
 //   - Readers need the primary. A standby has no locks of writers, and the store refuses it.
 //   - The sequence log_position must never be restarted, and its cache must stay 1.
 //   - An insert into events by hand must write the row in streams as well.
+//   - Time is the database's, or [Config.Clock]'s; a clock that goes back lets keys stay longer, one that leaps ahead may
+//     take up to half of their time away. Whoever reads the tables of outcomes for hours keeps old keys from going.
+//   - f of [Store.WithStreamsLocked] holds a connection, and so does everybody who waits for its streams.
+//   - A copy of a database has the secret of its original.
 //   - Behind a pooler in transaction mode set [Config.TransactionPooler]; other processes' events are then seen by polling.
 //
 // # Errors
