@@ -217,11 +217,12 @@ func (c *command) enterLanes(ctx context.Context) error {
 		return nil
 	}
 	c.leaveLanes()
-	leave, err := enterLanes(ctx, c.lanes)
+	lanes := slices.Clone(c.lanes)
+	leave, err := enterLanes(ctx, lanes)
 	if err != nil {
 		return fmt.Errorf("aggregate: %s: wait for the commands before it: %w", c.operation, err)
 	}
-	c.leave, c.entered = leave, slices.Clone(c.lanes)
+	c.leave, c.entered = leave, lanes
 	return nil
 }
 

@@ -15,7 +15,10 @@ import (
 	"github.com/daybook-go/daybook/eventstore/memory"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// The driver reads on for a moment after a connection is closed.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/jackc/pgx/v5/pgconn/internal/bgreader.(*BGReader).bgRead"))
+}
 
 // The domain of these tests is a shelf with a stock, which has a map, so that sharing would show.
 

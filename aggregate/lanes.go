@@ -45,19 +45,18 @@ func newTurns[K comparable](patience time.Duration) *turns[K] {
 	return &turns[K]{patience: patience, lines: map[K]*line{}}
 }
 
-// enter waits until it is the caller's turn. leave ends the turn; calling it again, or after the turn was lost, is
-// harmless. Waiting ends with ctx, whose error comes back then.
-func (t *turns[K]) enter(ctx context.Context, key K) (leave func(), err error) {
+// enter waits until it is the caller's turn, which the caller leaves. Waiting ends with ctx, whose error comes back then.
+func (t *turns[K]) enter(ctx context.Context, key K) (*turn, error) {
 	me, first := t.queue(key)
 	if first {
-		return func() { t.leave(key, me) }, nil
+		return me, nil
 	}
 	timer := time.NewTimer(t.patience)
 	defer timer.Stop()
 	for {
 		select {
 		case <-me.come:
-			return func() { t.leave(key, me) }, nil
+			return me, nil
 		case <-ctx.Done():
 			t.giveUp(key, me)
 			return nil, ctx.Err()
@@ -67,16 +66,16 @@ func (t *turns[K]) enter(ctx context.Context, key K) (leave func(), err error) {
 	}
 }
 
-// tryEnter takes the turn if nobody has it.
-func (t *turns[K]) tryEnter(key K) (leave func(), ok bool) {
+// tryEnter takes the turn if nobody has it; else it returns nil.
+func (t *turns[K]) tryEnter(key K) *turn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.lines[key] != nil {
-		return nil, false
+		return nil
 	}
 	me := &turn{}
 	t.lines[key] = &line{holder: me, since: time.Now()}
-	return func() { t.leave(key, me) }, true
+	return me
 }
 
 func (t *turns[K]) queue(key K) (me *turn, first bool) {
@@ -93,12 +92,22 @@ func (t *turns[K]) queue(key K) (me *turn, first bool) {
 	return me, false
 }
 
-func (t *turns[K]) leave(key K, me *turn) {
+// leave ends a turn; leaving again, or after the turn was lost, is harmless. open lets all that wait go at once.
+func (t *turns[K]) leave(key K, me *turn, open bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if l := t.lines[key]; l != nil && l.holder == me {
-		t.next(key, l)
+	l := t.lines[key]
+	if l == nil || l.holder != me {
+		return
 	}
+	if !open {
+		t.next(key, l)
+		return
+	}
+	for _, w := range l.waiting {
+		close(w.come)
+	}
+	delete(t.lines, key)
 }
 
 // giveUp leaves the line, or the turn that came in the same moment.
@@ -148,19 +157,19 @@ type lane struct {
 
 // enterLanes takes the lanes, one after the other.
 func enterLanes(ctx context.Context, lanes []lane) (leave func(), err error) {
-	var entered []func()
+	entered := make([]*turn, 0, len(lanes))
 	leave = func() {
-		for _, l := range entered {
-			l()
+		for i, me := range entered {
+			lanes[i].lanes.leave(lanes[i].stream, me, false)
 		}
 	}
 	for _, l := range lanes {
-		one, err := l.lanes.enter(ctx, l.stream)
+		me, err := l.lanes.enter(ctx, l.stream)
 		if err != nil {
 			leave()
 			return nil, err
 		}
-		entered = append(entered, one)
+		entered = append(entered, me)
 	}
 	return leave, nil
 }

@@ -22,7 +22,7 @@ func TestTurnsComeInOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns[string](time.Second)
-		leave, err := turns.enter(t.Context(), "a")
+		held, err := turns.enter(t.Context(), "a")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,7 +35,7 @@ func TestTurnsComeInOrder(t *testing.T) {
 		inside := 0
 		for i := range 20 {
 			go func() {
-				leave, err := turns.enter(t.Context(), "a")
+				me, err := turns.enter(t.Context(), "a")
 				if err != nil {
 					t.Error(err)
 					return
@@ -50,18 +50,18 @@ func TestTurnsComeInOrder(t *testing.T) {
 				mu.Lock()
 				inside--
 				mu.Unlock()
-				leave()
-				leave() // more are harmless
+				turns.leave("a", me, false)
+				turns.leave("a", me, true) // more are harmless
 			}()
 			synctest.Wait() // it stands in line
 		}
-		leave()
+		turns.leave("a", held, false)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if len(order) != 20 || !slices.IsSorted(order) {
 			t.Errorf("order %v", order)
 		}
-		other()
+		turns.leave("b", other, false)
 		if n := turns.size(); n != 0 {
 			t.Errorf("%d keys are remembered when nobody waits", n)
 		}
@@ -72,13 +72,13 @@ func TestTurnsThatLastTooLongAreLost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns[string](time.Second)
-		leave, _ := turns.enter(t.Context(), "a")
+		held, _ := turns.enter(t.Context(), "a")
 		start := time.Now()
 		entered := make([]time.Duration, 3)
-		leaves := make([]func(), 3)
+		all := make([]*turn, 3)
 		for i := range 3 {
 			go func() {
-				leaves[i], _ = turns.enter(t.Context(), "a")
+				all[i], _ = turns.enter(t.Context(), "a")
 				entered[i] = time.Since(start)
 			}()
 			synctest.Wait()
@@ -91,12 +91,12 @@ func TestTurnsThatLastTooLongAreLost(t *testing.T) {
 				t.Errorf("%d entered after %s, want %s", i, d, want)
 			}
 		}
-		leave() // lost long ago: it must not end another's turn
-		leaves[0]()
-		if _, free := turns.tryEnter("a"); free {
+		turns.leave("a", held, true) // lost long ago: it must not end another's turn
+		turns.leave("a", all[0], false)
+		if turns.tryEnter("a") != nil {
 			t.Error("who had lost the turn gave away another's")
 		}
-		leaves[2]()
+		turns.leave("a", all[2], false)
 		if n := turns.size(); n != 0 {
 			t.Errorf("%d keys are remembered", n)
 		}
@@ -107,7 +107,7 @@ func TestWaitingForATurnEndsWithTheContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns[string](time.Second)
-		leave, _ := turns.enter(t.Context(), "a")
+		held, _ := turns.enter(t.Context(), "a")
 		var errs []error
 		var mu sync.Mutex
 		for range 5 {
@@ -130,10 +130,40 @@ func TestWaitingForATurnEndsWithTheContext(t *testing.T) {
 		if len(errs) != 5 {
 			t.Errorf("%d gave up", len(errs))
 		}
-		leave()
+		turns.leave("a", held, false)
 		if n := turns.size(); n != 0 {
 			t.Errorf("%d keys are remembered", n)
 		}
+	})
+}
+
+// When there is nothing to wait for any more, all go at once.
+func TestAllGoWhenTheLineOpens(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		turns := newTurns[string](time.Hour)
+		held, _ := turns.enter(t.Context(), "a")
+		start := make(chan struct{})
+		var all sync.WaitGroup
+		all.Add(10)
+		for range 10 {
+			go func() {
+				me, err := turns.enter(t.Context(), "a")
+				all.Done()
+				if err != nil {
+					t.Error(err)
+				}
+				<-start
+				turns.leave("a", me, false)
+			}()
+		}
+		synctest.Wait()
+		turns.leave("a", held, true)
+		all.Wait() // all have entered, none has left
+		if n := turns.size(); n != 0 {
+			t.Errorf("%d keys are remembered", n)
+		}
+		close(start)
 	})
 }
 
@@ -145,9 +175,9 @@ func TestTurnsAreNotLostWithWhoGivesUp(t *testing.T) {
 	for i := range 2000 {
 		ctx, cancel := context.WithCancel(t.Context())
 		all.Go(func() {
-			leave, err := turns.enter(ctx, i%3)
+			me, err := turns.enter(ctx, i%3)
 			if err == nil {
-				leave()
+				turns.leave(i%3, me, i%5 == 0)
 			}
 		})
 		all.Go(cancel)

@@ -113,7 +113,7 @@ func (c *command) carryOut(ctx context.Context) (receipt Receipt, err error) {
 		if err != nil {
 			return Receipt{}, fmt.Errorf("aggregate: %s: %w", c.operation, err)
 		}
-		defer leave()
+		defer func() { leave(err == nil || receipt.Repeated) }()
 	}
 	defer c.leaveLanes()
 	for try := 1; ; try++ {
