@@ -88,6 +88,9 @@ func (c *cache[S]) put(stream eventstore.StreamID, k keptState[S], valid func() 
 		if there.state.version > k.version {
 			return
 		}
+		if there.state.snapshot > k.snapshot { // it was stored since k was loaded
+			k.snapshot, k.since, k.replayed, k.unusable = there.state.snapshot, there.state.since, there.state.replayed, false
+		}
 		c.lru.Remove(stream)
 	}
 	if size > c.max {

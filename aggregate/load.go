@@ -97,8 +97,8 @@ type trail struct {
 	types []string
 	// unusable: a snapshot is there that does not belong to the stream or cannot be read, and is in the way.
 	unusable bool
-	// era is when the load began; see eras.
-	era uint64
+	// era is when the load began; see eras. seen is how many snapshots were stored by then.
+	era, seen uint64
 }
 
 // withType adds a name to a set of few, which may be shared.
@@ -133,6 +133,10 @@ func (r *Repository[S, E]) read(ctx context.Context, stream eventstore.StreamID)
 			}
 		}
 	}
+	var seen uint64
+	if r.snapshots != nil {
+		seen = r.snapshots.queue.count.Load()
+	}
 	if r.snapshots == nil || eventsOnly {
 		state, err = r.replay(ctx, stream, eventstore.Range{})
 	} else {
@@ -141,7 +145,7 @@ func (r *Repository[S, E]) read(ctx context.Context, stream eventstore.StreamID)
 	if err != nil {
 		return loaded[S]{}, err
 	}
-	state.era, state.replayed = era, state.folded
+	state.era, state.seen, state.replayed = era, seen, state.folded
 	r.remember(stream, &state)
 	return state, nil
 }

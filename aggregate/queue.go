@@ -3,6 +3,7 @@ package aggregate
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -26,7 +27,8 @@ type snapshotJob struct {
 // while there is work, so a repository has nothing to be closed. It is safe for concurrent use.
 type snapshotQueue struct {
 	limit int
-	store func(snapshotJob) // must not panic
+	store func(snapshotJob) bool // must not panic
+	count atomic.Uint64          // how many were stored
 
 	mu      sync.Mutex
 	waiting map[eventstore.StreamID]*snapshotJob
@@ -34,10 +36,23 @@ type snapshotQueue struct {
 	running *snapshotJob          // what the goroutine is at
 	done    chan struct{}         // closed when running is stored
 	idle    chan struct{}         // closed when there is no work left; nil: there is no goroutine
+	// stored are the last of some streams, the oldest of which are forgotten.
+	stored map[eventstore.StreamID]storedSnapshot
+	oldest []eventstore.StreamID
 }
 
-func newSnapshotQueue(limit int, store func(snapshotJob)) *snapshotQueue {
-	return &snapshotQueue{limit: limit, store: store, waiting: map[eventstore.StreamID]*snapshotJob{}}
+// storedSnapshot is what is remembered of a job.
+type storedSnapshot struct {
+	version eventstore.Version
+	takenAt time.Time
+	number  uint64 // count, when it was stored
+}
+
+func newSnapshotQueue(limit int, store func(snapshotJob) bool) *snapshotQueue {
+	return &snapshotQueue{
+		limit: limit, store: store,
+		waiting: map[eventstore.StreamID]*snapshotJob{}, stored: map[eventstore.StreamID]storedSnapshot{},
+	}
 }
 
 // offer takes a job, in the place of an older one of its stream. It is dropped, and offer returns false, when the queue
@@ -67,34 +82,40 @@ func (q *snapshotQueue) offer(j snapshotJob, valid func() bool) bool {
 	return true
 }
 
-// pending returns the version and time of the latest snapshot of a stream that is about to be stored; 0: none.
-func (q *snapshotQueue) pending(stream eventstore.StreamID) (v eventstore.Version, takenAt time.Time) {
+// latest returns the version and time of the latest snapshot of a stream that who has read when count was seen cannot
+// know: it is about to be stored, or was stored since. 0: none.
+func (q *snapshotQueue) latest(stream eventstore.StreamID, seen uint64) (v eventstore.Version, takenAt time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.running != nil && q.running.stream == stream {
-		v, takenAt = q.running.version, q.running.takenAt
+	if done := q.stored[stream]; done.number > seen {
+		v, takenAt = done.version, done.takenAt
 	}
-	if there := q.waiting[stream]; there != nil && there.version > v {
-		v, takenAt = there.version, there.takenAt
+	for _, j := range [...]*snapshotJob{q.running, q.waiting[stream]} {
+		if j != nil && j.stream == stream && j.version > v {
+			v, takenAt = j.version, j.takenAt
+		}
 	}
 	return v, takenAt
 }
 
 func (q *snapshotQueue) work() {
-	for {
-		j := q.next()
+	for done := false; ; {
+		j := q.next(done)
 		if j == nil {
 			return
 		}
-		q.store(*j)
+		done = q.store(*j)
 	}
 }
 
-// next says that the job before is stored, and returns another; nil: there is none, and the goroutine must end.
-func (q *snapshotQueue) next() *snapshotJob {
+// next says whether the job before was stored, and returns another; nil: there is none, and the goroutine must end.
+func (q *snapshotQueue) next(stored bool) *snapshotJob {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.running != nil {
+		if stored {
+			q.note(q.running)
+		}
 		close(q.done)
 		q.running, q.done = nil, nil
 	}
@@ -108,6 +129,16 @@ func (q *snapshotQueue) next() *snapshotJob {
 	q.running, q.done = q.waiting[stream], make(chan struct{})
 	delete(q.waiting, stream)
 	return q.running
+}
+
+func (q *snapshotQueue) note(j *snapshotJob) {
+	if _, known := q.stored[j.stream]; !known {
+		if q.oldest = append(q.oldest, j.stream); len(q.oldest) > q.limit {
+			delete(q.stored, q.oldest[0])
+			q.oldest = q.oldest[1:]
+		}
+	}
+	q.stored[j.stream] = storedSnapshot{j.version, j.takenAt, q.count.Add(1)}
 }
 
 // drain waits until there is no work, or ctx ends.
@@ -130,6 +161,12 @@ func (q *snapshotQueue) drop(ctx context.Context, stream *eventstore.StreamID) e
 		delete(q.waiting, s)
 	}
 	q.order = kept
+	for s, there := range q.stored { // it remains known, with nothing to tell
+		if stream == nil || s == *stream {
+			there.number = 0
+			q.stored[s] = there
+		}
+	}
 	done := q.done
 	if q.running != nil && stream != nil && q.running.stream != *stream {
 		done = nil

@@ -278,3 +278,44 @@ func TestQueueUnderLoad(t *testing.T) {
 		}
 	}
 }
+
+// A snapshot that is stored between the load and the commit of another command counts for that command.
+func TestSnapshotsStoredMeanwhileAreKnown(t *testing.T) {
+	t.Parallel()
+	for _, cacheBytes := range []int{0, 1 << 20} {
+		store, w := memory.New(memory.Config{}), &watcher{}
+		gate := newGated(store.Snapshots())
+		counts := newCounts(store, aggregate.WithSnapshots(gate, quiet(snapshot.Every(3))), aggregate.WithCache(cacheBytes), aggregate.WithObserver(w))
+		must[aggregate.Result[count]](t)(counts.Handle(t.Context(), "a", up(3)))
+		for i := range 5 {
+			must[aggregate.Result[count]](t)(counts.Handle(t.Context(), "a", func(count) ([]event, error) {
+				if i == 0 {
+					gate.through <- nil
+					drain(t, counts.Snapshots())
+				}
+				return []event{counted{}}, nil
+			}))
+			if i == 2 { // the next one, at 6
+				gate.through <- nil
+				drain(t, counts.Snapshots())
+			}
+		}
+		if n := saved(t, w); n != 2 {
+			t.Errorf("cache of %d: %d stored for 8 events, want 2", cacheBytes, n)
+		}
+		// Who loads afterwards believes the store: what others dropped is due again.
+		if err := store.Snapshots().Delete(t.Context(), countStream); err != nil {
+			t.Fatal(err)
+		}
+		if cacheBytes > 0 {
+			continue // a cached state does not ask for snapshots
+		}
+		close(gate.through)
+		must[aggregate.Result[count]](t)(counts.Handle(t.Context(), "a", up(0)))
+		must[aggregate.Result[count]](t)(counts.Handle(t.Context(), "a", up(1)))
+		drain(t, counts.Snapshots())
+		if n := saved(t, w); n != 1 {
+			t.Errorf("%d stored after others dropped all, want 1", n)
+		}
+	}
+}

@@ -25,7 +25,7 @@ type snapshots[S any] struct {
 	queue       *snapshotQueue
 }
 
-func newSnapshots[S any](store snapshot.Store, policy snapshot.Policy, save func(snapshotJob)) (*snapshots[S], error) {
+func newSnapshots[S any](store snapshot.Store, policy snapshot.Policy, save func(snapshotJob) bool) (*snapshots[S], error) {
 	policy = policy.WithDefaults()
 	if err := checkState[S](policy.Codec); err != nil {
 		return nil, err
@@ -175,7 +175,7 @@ func (r *Repository[S, E]) facts(stream eventstore.StreamID, before loaded[S], p
 		Last: before.snapshot, Version: version, LastAt: before.since, Now: r.snapshots.policy.Clock(),
 		Replayed: before.replayed, Events: before.types,
 	}
-	if v, takenAt := r.snapshots.queue.pending(stream); v > f.Last {
+	if v, takenAt := r.snapshots.queue.latest(stream, before.seen); v > f.Last {
 		f.Last, f.LastAt, f.Replayed = v, takenAt, int(max(before.version-v, 0))
 		if v >= before.version {
 			f.Events = nil
@@ -187,8 +187,8 @@ func (r *Repository[S, E]) facts(stream eventstore.StreamID, before loaded[S], p
 	return f
 }
 
-// storeSnapshot is what the queue does with a job.
-func (r *Repository[S, E]) storeSnapshot(j snapshotJob) {
+// storeSnapshot is what the queue does with a job. It returns whether it is stored.
+func (r *Repository[S, E]) storeSnapshot(j snapshotJob) (ok bool) {
 	seen := eventstore.SnapshotObservation{Category: j.stream.Category, Bytes: len(j.data)}
 	ctx, cancel := context.WithTimeout(j.ctx, snapshotTimeout)
 	defer cancel()
@@ -201,8 +201,9 @@ func (r *Repository[S, E]) storeSnapshot(j snapshotJob) {
 			r.cache.snapshotTaken(j.stream, j.version, j.takenAt)
 		}
 	}
-	seen.Duration = time.Since(j.start)
+	ok, seen.Duration = seen.Err == nil, time.Since(j.start)
 	r.observer.ObserveSnapshot(seen)
+	return ok
 }
 
 func (r *Repository[S, E]) saveSnapshot(ctx context.Context, j snapshotJob) (err error) {

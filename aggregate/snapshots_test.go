@@ -2,6 +2,7 @@ package aggregate_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"log/slog"
 	"reflect"
@@ -58,7 +59,9 @@ func (c *counter) handle(t *testing.T, policy snapshot.Policy, n int) aggregate.
 
 func drain(t testing.TB, k *aggregate.SnapshotKeeper) {
 	t.Helper()
-	if err := k.Drain(t.Context()); err != nil {
+	within, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := k.Drain(within); err != nil {
 		t.Fatal(err)
 	}
 }

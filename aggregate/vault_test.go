@@ -50,6 +50,8 @@ type vaultUnexported struct {
 	index map[string]int
 }
 
+func (v vaultUnexported) Len() int { return len(v.index) }
+
 type vaultAny struct{ Value any }
 
 type vaultPanics struct{ Names []string }
