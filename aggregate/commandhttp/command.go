@@ -242,6 +242,7 @@ func (e Endpoint[C]) show(v *visit, w http.ResponseWriter, c C, reply bus.Reply)
 	if reply.Repeated {
 		h.Set(ReplayedHeader, "true")
 	}
+	v.leave(nil) // how long the caller takes to read is the caller's
 	writeBody(w, cmp.Or(status, http.StatusOK), text)
 	return nil
 }

@@ -11,7 +11,7 @@
 //		Load:    func(ctx context.Context, r *http.Request) (aggregate.Loaded[Account], error) { … },
 //		Version: func(a aggregate.Loaded[Account]) eventstore.Version { return a.Version },
 //	})
-//	server := http.Server{Handler: api, ReadHeaderTimeout: 5 * time.Second}
+//	server := http.Server{Handler: api, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: time.Minute, IdleTimeout: time.Minute}
 //	server.RegisterOnShutdown(api.Close)
 //
 // # The way of a request
@@ -76,6 +76,9 @@
 //
 // An ETag made of a version does not change when a new release renders the same state in another way. That of a command's
 // answer is the one of the stream that it changed. Event streams over HTTP/1.1 close their connection at the end.
+//
+// How long a client may take to read an answer is up to http.Server.WriteTimeout, which must be longer than
+// Config.MaxPatience and Config.Time together; event streams have deadlines of their own and go on beyond it.
 //
 // Without a caller all share one scope. Config.Caller is asked before admission, so it must be cheap, or bounded by itself.
 // While a request waits for the first with its key, it has a place among those that work; [bus.TellIfRunning] makes that a

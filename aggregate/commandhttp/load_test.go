@@ -176,3 +176,41 @@ func BenchmarkCommand(b *testing.B) {
 		}
 	})
 }
+
+// A client that does not read its answer has no place among those that work.
+func TestClientThatDoesNotRead(t *testing.T) {
+	t.Parallel()
+	gate, err := admission.New(admission.Config{MinConcurrency: 1, MaxConcurrency: 1, InitialConcurrency: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, func(_ *world, c *commandhttp.Config) { c.Gate = gate })
+	loaded := make(chan struct{})
+	commandhttp.Query(w.api, "GET /large", commandhttp.Read[string]{
+		Load: func(context.Context, *http.Request) (string, error) {
+			close(loaded)
+			return strings.Repeat("x", 16<<20), nil
+		},
+	})
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", w.server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "GET /large HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	<-loaded
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for gate.Stats().Running > 0 {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatal("the place is not given back")
+		}
+	}
+	w.send(t, http.MethodGet, "/total", "").says(t, http.StatusOK, nil)
+}

@@ -103,6 +103,7 @@ func (q Read[T]) serve(v *visit, w http.ResponseWriter) error {
 		tag = contentETag(text)
 	}
 	return conditional(w, match, none, tag, func() error {
+		v.leave(nil) // how long the caller takes to read is the caller's
 		writeBody(w, http.StatusOK, text)
 		return nil
 	})

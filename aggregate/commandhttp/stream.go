@@ -149,7 +149,8 @@ func (e eventWriter) event(id int64, name string, body any) error {
 	return e.write("id: " + strconv.FormatInt(id, 10) + "\nevent: " + name + "\ndata: " + string(data) + "\n\n")
 }
 
-// write sends a piece at once. Not every ResponseWriter knows deadlines.
+// write sends a piece at once. Not every ResponseWriter knows deadlines. That of a piece is over with the piece: HTTP/2 would
+// end the stream at it, also when nothing is being written.
 func (e eventWriter) write(text string) error {
 	_ = e.control.SetWriteDeadline(time.Now().Add(e.within))
 	if _, err := e.w.Write([]byte(text)); err != nil {
@@ -158,5 +159,6 @@ func (e eventWriter) write(text string) error {
 	if err := e.control.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return err
 	}
+	_ = e.control.SetWriteDeadline(time.Time{})
 	return nil
 }

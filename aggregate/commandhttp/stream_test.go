@@ -117,7 +117,7 @@ func TestEventStream(t *testing.T) {
 // Over HTTP/2 a stream is one of many on its connection, which goes on.
 func TestEventStreamHTTP2(t *testing.T) {
 	t.Parallel()
-	w, q := newAsync(t, func(c *commandhttp.Config) { c.WriteTime = time.Second })
+	w, q := newAsync(t, func(c *commandhttp.Config) { c.WriteTime, c.Heartbeat = 20*time.Millisecond, 100*time.Millisecond })
 	secure := httptest.NewUnstartedServer(w.api)
 	secure.EnableHTTP2 = true
 	secure.StartTLS()
@@ -132,6 +132,12 @@ func TestEventStreamHTTP2(t *testing.T) {
 	}
 	if e, _ := stream.next(t); e.name != "accepted" {
 		t.Errorf("%+v", e)
+	}
+	// The time for a piece is not that of the stream.
+	for range 2 {
+		if e, more := stream.next(t); !more || e.comment == "" {
+			t.Fatalf("%t %+v", more, e)
+		}
 	}
 	q.run(t.Context(), w.bus, id)
 	last := ""
