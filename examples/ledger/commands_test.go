@@ -155,3 +155,12 @@ func TestZeroLeavesNoRow(t *testing.T) {
 		}
 	}
 }
+
+// entriesIn counts the entries that are stored.
+func entriesIn(t *testing.T, pool *pgxpool.Pool) (n int) {
+	t.Helper()
+	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM daybook.events WHERE stream_id LIKE 'entry-%' AND version = 1").Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}

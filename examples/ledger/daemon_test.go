@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/daybook-go/daybook/examples/ledger/api"
 )
 
@@ -190,9 +192,15 @@ func (c client) do(t *testing.T, method, path, body string, headers ...string) r
 	return out
 }
 
+// post posts an entry under a key of its own.
 func (c client) post(t *testing.T, body string) reply {
 	t.Helper()
-	return c.do(t, http.MethodPost, "/entries", body, "Content-Type", "application/json")
+	return c.postAs(t, uuid.NewString(), body)
+}
+
+func (c client) postAs(t *testing.T, key, body string) reply {
+	t.Helper()
+	return c.do(t, http.MethodPost, "/entries", body, "Content-Type", "application/json", api.KeyHeader, key)
 }
 
 func (c client) read(t *testing.T, path, token string, headers ...string) reply {

@@ -12,7 +12,11 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/daybook-go/daybook/aggregate/admission"
 	"github.com/daybook-go/daybook/examples/ledger/api"
+	"github.com/daybook-go/daybook/examples/ledger/book"
+	"github.com/daybook-go/daybook/examples/ledger/commands"
+	later "github.com/daybook-go/daybook/outbox/commands"
 )
 
 // The bounds of the server. An answer may wait for 30 s, and then be written.
@@ -50,11 +54,37 @@ There is no authentication: whoever reaches the address may post.`,
 				return fmt.Errorf("--listen %q: %w: give an address and a free port, such as 127.0.0.1:8080", listen, err)
 			}
 			defer listener.Close() // the server has closed it, unless it never came to that
-			return p.withLedger(cmd.Context(), func(ctx context.Context, l *ledger) error { return p.serve(ctx, l, listener) })
+			return p.withLedger(cmd.Context(), func(ctx context.Context, l *ledger) error { return p.serve(ctx, l, listener) }, book.Cached(cacheBytes))
 		},
 	}
 	command.Flags().StringVar(&listen, "listen", "127.0.0.1:8080", "the `ADDRESS` to listen on")
 	return command
+}
+
+// The bounds of what is worked on at once, and of what waits for that.
+const (
+	queueLength = 64
+	// cacheBytes is for the accounts that are in use.
+	cacheBytes = 32 << 20
+)
+
+// api is the handler behind its gate, with the bus that carries out what is let in.
+func (p *program) api(l *ledger) (*api.API, error) {
+	bus := commands.NewBus(l.store, l.book, commands.Config{Logger: l.logger, TellIfRunning: true})
+	gate, err := admission.New(admission.Config{
+		// More than there are connections would only wait for one.
+		Queue: queueLength, MinConcurrency: 2, MaxConcurrency: max(2, int(l.pool.Config().MaxConns)), Observer: p.observer,
+	})
+	if err != nil {
+		return nil, err
+	}
+	queue, err := later.NewQueue(l.pool, later.QueueConfig{Wake: l.store.Wake})
+	if err != nil {
+		return nil, err
+	}
+	return api.New(api.Config{
+		Bus: bus, Book: l.book, Store: l.store, DB: l.pool, Gate: gate, Operations: queue, Logger: l.logger,
+	})
 }
 
 func (p *program) serve(ctx context.Context, l *ledger, listener net.Listener) error {
@@ -62,12 +92,17 @@ func (p *program) serve(ctx context.Context, l *ledger, listener net.Listener) e
 		fmt.Fprintln(p.notes, "ledger: other machines can reach this address, and there is no authentication")
 	}
 	l.level.Set(slog.LevelInfo) // also what is well again
+	handler, err := p.api(l)
+	if err != nil {
+		return err
+	}
 	server := &http.Server{
-		Handler:           api.New(l.book, l.store, l.pool, api.Config{Logger: l.logger}),
+		Handler:           handler,
 		ReadHeaderTimeout: headerTime, ReadTimeout: requestTime, WriteTimeout: answerTime, IdleTimeout: idleTime,
 		MaxHeaderBytes: headerBytes,
 		ErrorLog:       slog.NewLogLogger(l.logger.Handler(), slog.LevelWarn),
 	}
+	server.RegisterOnShutdown(handler.Close)
 	g, ctx := errgroup.WithContext(ctx)
 	server.BaseContext = func(net.Listener) context.Context { return ctx } // who waits for read models waits no longer than this
 	g.Go(func() error { return l.store.Run(ctx) })

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/daybook-go/daybook/aggregate/commandhttp"
 )
 
 // readyTime is how long the database may take to answer.
@@ -31,12 +33,12 @@ type healthAnswer struct {
 	State string `json:"state"`
 }
 
-func (a *api) alive(w http.ResponseWriter, _ *http.Request) error {
-	return writeJSON(w, http.StatusOK, healthAnswer{Ready: true, State: "alive"})
+func (a *API) alive(w http.ResponseWriter, _ *http.Request) error {
+	return commandhttp.WriteJSON(w, http.StatusOK, healthAnswer{Ready: true, State: "alive"})
 }
 
 // isReady asks the store. The reason, which may name servers and roles, is for the log.
-func (a *api) isReady(w http.ResponseWriter, r *http.Request) error {
+func (a *API) isReady(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), readyTime)
 	defer cancel()
 	h := a.store.Health(ctx)
@@ -47,5 +49,5 @@ func (a *api) isReady(w http.ResponseWriter, r *http.Request) error {
 	if a.ready.changed(h.State) {
 		a.log.Log(r.Context(), level, text, "state", h.State, "reason", h.Reason)
 	}
-	return writeJSON(w, status, healthAnswer{Ready: h.Ready, State: h.State})
+	return commandhttp.WriteJSON(w, status, healthAnswer{Ready: h.Ready, State: h.State})
 }

@@ -34,13 +34,45 @@ func TestPost(t *testing.T) {
 	if !strings.Contains(e.text, `{"account":"assets:cash","amount":"-4.00","commodity":"EUR"}`) {
 		t.Errorf("the entry is %s", e.text)
 	}
-	for _, other := range []string{strings.Repeat("0", 64), "k1", "%00"} {
+	for _, other := range []string{strings.Repeat("0", 64), "k1"} {
 		w.send(t, http.MethodGet, "/entries/"+other, "").says(t, http.StatusNotFound, map[string]any{"field": "key"})
 	}
 }
 
-// An answer that was lost: the same post again writes nothing, and another one under its key is refused.
+// An answer that was lost: the same request again writes nothing and is answered as the first was.
 func TestPostAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := w.post(t, unnamed, api.KeyHeader+": k1")
+	stored := w.events(t)
+	if first.status != http.StatusCreated || first.header.Get(api.ReplayedHeader) != "" {
+		t.Fatalf("the first answer is %d %v %s", first.status, first.header, first.text)
+	}
+	for _, key := range []string{"k1", `"k1"`} {
+		again := w.post(t, unnamed, api.KeyHeader+": "+key)
+		if again.status != first.status || again.text != first.text || again.header.Get(api.ReplayedHeader) != "true" {
+			t.Errorf("%s: %d %v %s", key, again.status, again.header, again.text)
+		}
+		for _, name := range []string{api.TokenHeader, "Location"} {
+			if again.header.Get(name) != first.header.Get(name) {
+				t.Errorf("%s: %s is %q, was %q", key, name, again.header.Get(name), first.header.Get(name))
+			}
+		}
+	}
+	w.post(t, strings.Replace(unnamed, "Lunch", "Dinner", 1), api.KeyHeader+": k1").
+		says(t, http.StatusUnprocessableEntity, map[string]any{"type": "urn:daybook:ledger:key-used", "field": api.KeyHeader})
+	if n := w.events(t); n != stored {
+		t.Errorf("%d events were stored", n-stored)
+	}
+	// The same key of another caller is another key.
+	other := w.post(t, unnamed, api.KeyHeader+": k1", api.CallerHeader+": ann")
+	if other.status != http.StatusCreated || other.body["key"] == first.body["key"] || other.header.Get(api.ReplayedHeader) != "" {
+		t.Errorf("another caller is answered with %d %v %s", other.status, other.header, other.text)
+	}
+}
+
+// The caller's own name for an entry counts whatever the key of the request is.
+func TestPostUnderAName(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	first := w.post(t, lunch)
@@ -50,7 +82,7 @@ func TestPostAgain(t *testing.T) {
 		"by the ledger's key": strings.Replace(lunch, "k1", first.body["key"].(string), 1),
 	} {
 		again := w.post(t, body)
-		again.says(t, http.StatusOK, map[string]any{"key": first.body["key"]})
+		again.says(t, http.StatusCreated, map[string]any{"key": first.body["key"], "already": true})
 		token, err := eventstore.ParseToken(again.header.Get(api.TokenHeader))
 		then, _ := eventstore.ParseToken(first.header.Get(api.TokenHeader))
 		if err != nil || !covers(token, then) {
@@ -62,18 +94,31 @@ func TestPostAgain(t *testing.T) {
 		"account": strings.Replace(lunch, "cash", "bank", 1), "commodity": strings.ReplaceAll(lunch, "EUR", "USD"),
 		"amount": strings.ReplaceAll(lunch, "4.00", "4.01"),
 	} {
-		a := w.post(t, body)
-		a.says(t, http.StatusConflict, map[string]any{"field": "key", "value": "k1", "key": first.body["key"], "rule": "key-once"})
-		if a.header.Get(api.TokenHeader) != "" {
-			t.Errorf("%s: there is a token", name)
+		for try, key := range []string{"other " + name, "other " + name} { // the refusal is repeated as it was
+			a := w.post(t, body, fmt.Sprintf("%s: %q", api.KeyHeader, key))
+			a.says(t, http.StatusConflict, map[string]any{"type": "name-used", "rule": "key-once", "remedy": "under a key of its own"})
+			if a.header.Get(api.TokenHeader) != "" || (a.header.Get(api.ReplayedHeader) == "true") != (try == 1) {
+				t.Errorf("%s, try %d: the headers are %v", name, try, a.header)
+			}
 		}
 	}
 	if n := w.events(t); n != stored {
 		t.Errorf("%d events were stored", n-stored)
 	}
-	unnamed := strings.Replace(lunch, `"key":"k1",`, "", 1)
-	if a, b := w.post(t, unnamed), w.post(t, unnamed); a.status != 201 || b.status != 201 || a.body["key"] == b.body["key"] {
-		t.Errorf("without a key the answers are %s and %s", a.text, b.text)
+}
+
+// The entry of a command has its name from the command, so that it is there once also when the outcome is forgotten.
+func TestPostAgainWhenTheOutcomeIsForgotten(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := w.post(t, unnamed, api.KeyHeader+": k1")
+	stored := w.events(t)
+	if _, err := w.pool.Exec(t.Context(), "DELETE FROM daybook.outcomes"); err != nil {
+		t.Fatal(err)
+	}
+	w.post(t, unnamed, api.KeyHeader+": k1").says(t, http.StatusCreated, map[string]any{"key": first.body["key"], "already": true})
+	if n := w.events(t); n != stored {
+		t.Errorf("%d events were stored", n-stored)
 	}
 }
 
@@ -101,7 +146,7 @@ func TestReversalsKeyIsUsed(t *testing.T) {
 	}
 	w.post(t, fmt.Sprintf(`{"date":"2025-02-01","description":"Reversal of: Lunch","key":%q,"postings":[
 		{"account":"expenses:food","amount":"-4.00","commodity":"EUR"},{"account":"assets:cash","amount":"4.00","commodity":"EUR"}]}`, reversal.Key)).
-		says(t, http.StatusConflict, nil)
+		says(t, http.StatusConflict, map[string]any{"rule": "key-once"})
 	w.send(t, http.MethodGet, "/entries/"+reversal.Key, "").says(t, http.StatusOK, map[string]any{"reverses": first})
 	w.send(t, http.MethodGet, "/entries/"+first, "").says(t, http.StatusOK, map[string]any{"reversedBy": reversal.Key})
 }
@@ -110,22 +155,28 @@ func TestOneOfManyPostsOfAKeyWins(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var all sync.WaitGroup
-	var created, repeated atomic.Int32
+	var created, repeated, told atomic.Int32
 	for range 12 {
 		all.Go(func() {
-			switch a := w.post(t, lunch); a.status {
-			case http.StatusCreated:
-				created.Add(1)
-			case http.StatusOK:
+			switch a := w.post(t, unnamed, api.KeyHeader+": k1"); {
+			case a.status == http.StatusCreated && a.header.Get(api.ReplayedHeader) == "true":
 				repeated.Add(1)
+			case a.status == http.StatusCreated:
+				created.Add(1)
+			case a.status == http.StatusConflict && a.body["type"] == "urn:daybook:ledger:in-progress" && a.header.Get("Retry-After") != "":
+				told.Add(1)
 			default:
-				t.Errorf("%d %s", a.status, a.text)
+				t.Errorf("%d %v %s", a.status, a.header, a.text)
 			}
 		})
 	}
 	all.Wait()
-	if created.Load() != 1 || repeated.Load() != 11 || w.events(t) != 5 {
-		t.Errorf("%d were created and %d repeated, and %d events are stored; want 1, 11, and 5", created.Load(), repeated.Load(), w.events(t))
+	if created.Load() != 1 || w.events(t) != 5 {
+		t.Errorf("%d were created, %d repeated, %d told to come again, and %d events are stored; want 1 and 5",
+			created.Load(), repeated.Load(), told.Load(), w.events(t))
+	}
+	if a := w.post(t, unnamed, api.KeyHeader+": k1"); a.status != http.StatusCreated || a.header.Get(api.ReplayedHeader) != "true" {
+		t.Errorf("afterwards: %d %v %s", a.status, a.header, a.text)
 	}
 }
 
@@ -147,13 +198,13 @@ func TestRefusedPosts(t *testing.T) {
 	many := `{"date":"2025-01-31","postings":[` + strings.Repeat(`{"account":"a","amount":"0","commodity":"EUR"},`, journal.MaxPostings) +
 		`{"account":"a","amount":"0","commodity":"EUR"}]}`
 	for name, c := range map[string]refusal{
-		"empty":          {"", 400, map[string]any{"detail": "empty", "remedy": "send {"}},
-		"no JSON":        {"date=2025-01-31", 400, map[string]any{"remedy": "send {"}},
+		"empty":          {"", 400, map[string]any{"detail": "empty", "remedy": "send JSON"}},
+		"no JSON":        {"date=2025-01-31", 400, map[string]any{"remedy": "send JSON"}},
 		"cut off":        {lunch[:len(lunch)-1], 400, nil},
-		"two":            {lunch + lunch, 400, map[string]any{"remedy": "one entry at a time"}},
-		"unknown member": {edit(`"date"`, `"day"`), 400, map[string]any{"detail": `unknown field "day"`}},
-		"unknown inside": {edit(`"amount"`, `"value"`), 400, map[string]any{"detail": `unknown field "value"`}},
-		"a number":       {edit(`"4.00"`, `4.00`), 400, map[string]any{"field": "amount", "remedy": "as texts"}},
+		"two":            {lunch + lunch, 400, map[string]any{"remedy": "send one value"}},
+		"unknown member": {edit(`"date"`, `"day"`), 400, map[string]any{"field": "day", "detail": "no such member"}},
+		"unknown inside": {edit(`"amount"`, `"value"`), 400, map[string]any{"field": "value", "detail": "no such member"}},
+		"a number":       {edit(`"4.00"`, `4.00`), 400, map[string]any{"field": "amount", "remedy": "write a string"}},
 		"a text":         {`"lunch"`, 400, nil},
 		"not UTF-8":      {edit("Lunch", "Lun\xffch"), 400, map[string]any{"detail": "not UTF-8"}},
 		"too large":      {edit("Lunch", strings.Repeat("x", 1<<20)), 413, map[string]any{"detail": "1048576"}},
@@ -176,7 +227,7 @@ func TestRefusedPosts(t *testing.T) {
 		"long key":         {edit("k1", strings.Repeat("k", 201)), 422, map[string]any{"field": "key"}},
 		"key of two lines": {edit("k1", `k\n1`), 422, map[string]any{"field": "key", "value": `k\n1`}},
 		"below zero": {edit("assets:cash", "assets:box"), 422, map[string]any{
-			"field": "postings[1].amount", "value": "-4.00", "rule": "never-below-zero", "detail": "would leave -4.00", "remedy": "post what comes in first",
+			"field": "postings[1].account", "value": "assets:box", "rule": "never-below-zero", "detail": "would leave -4.00", "remedy": "post what comes in first",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -194,6 +245,9 @@ func TestRefusedPosts(t *testing.T) {
 		w.send(t, http.MethodPost, "/entries", lunch, "Content-Type: "+kind).says(t, http.StatusUnsupportedMediaType, map[string]any{"field": "Content-Type"})
 	}
 	w.send(t, http.MethodPost, "/entries", lunch, "Content-Type: application/json", "Content-Encoding: gzip").says(t, http.StatusUnsupportedMediaType, nil)
+	for _, key := range []string{`""`, `"`, "a b", strings.Repeat("k", 256), `"\u00e4"`} {
+		w.post(t, unnamed, api.KeyHeader+": "+key).says(t, http.StatusBadRequest, map[string]any{"field": api.KeyHeader})
+	}
 	if n := w.events(t); n != stored {
 		t.Errorf("%d events were stored", n-stored)
 	}

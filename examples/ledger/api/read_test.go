@@ -33,7 +33,7 @@ func TestReadWithToken(t *testing.T) {
 		if a.status != http.StatusOK || a.text != want+"\n" {
 			t.Errorf("%s: %d %s, want %s", path, a.status, a.text, want)
 		}
-		if a.header.Get("Preference-Applied") != "wait=9" || a.header.Get(api.LagHeader) != "" || a.header.Get("Cache-Control") != "no-store" {
+		if a.header.Get("Preference-Applied") != "wait=9" || a.header.Get(api.LagHeader) != "" || a.header.Get("Cache-Control") != "private, no-cache" {
 			t.Errorf("%s: the headers are %v", path, a.header)
 		}
 	}
@@ -51,8 +51,8 @@ func TestNamesInPaths(t *testing.T) {
 	if a := w.send(t, http.MethodGet, "/balances/assets:a%2Fb%20%25%C3%BC", "", tokenOf(posted)); !strings.Contains(a.text, `"-4.00"`) {
 		t.Errorf("%d %s", a.status, a.text)
 	}
-	for _, path := range []string{"/balances/%00", "/balances/%ff"} {
-		w.send(t, http.MethodGet, path, "").says(t, http.StatusBadRequest, map[string]any{"field": "account"})
+	for path, field := range map[string]string{"/balances/%00": "account", "/balances/%ff": "account", "/entries/%00": "key", "/accounts/%ff": "name"} {
+		w.send(t, http.MethodGet, path, "").says(t, http.StatusBadRequest, map[string]any{"field": field})
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/daybook-go/daybook/eventstore/memory"
 	"github.com/daybook-go/daybook/examples/ledger/api"
 	"github.com/daybook-go/daybook/examples/ledger/book"
+	"github.com/daybook-go/daybook/examples/ledger/commands"
 )
 
 func TestMethodsAndPaths(t *testing.T) {
@@ -35,7 +36,12 @@ func TestMethodsAndPaths(t *testing.T) {
 		{"PATCH", "/entries/k1", 405, "GET, HEAD"},
 		{"POST", "/healthz", 405, "GET, HEAD"},
 		{"GET", "/", 404, ""},
-		{"GET", "/accounts", 404, ""},
+		{"GET", "/accounts", 405, "POST"},
+		{"DELETE", "/accounts/cash", 405, "GET, HEAD, PUT"},
+		{"GET", "/accounts/cash", 404, ""},
+		{"GET", "/operations/1", 404, ""},
+		{"POST", "/openapi.yaml", 405, "GET, HEAD"},
+		{"GET", "/problems", 200, ""},
 		{"GET", "/balances/", 404, ""},
 		{"GET", "/healthz", 200, ""},
 		{"GET", "/readyz", 200, ""},
@@ -62,6 +68,12 @@ func (b broken) fail() error {
 
 func (b broken) Append(context.Context, ...eventstore.Write) (eventstore.AppendResult, error) {
 	return eventstore.AppendResult{}, b.fail()
+}
+func (b broken) AppendOnce(context.Context, eventstore.Claim, eventstore.Outcome, ...eventstore.Write) (eventstore.Outcome, error) {
+	return eventstore.Outcome{}, b.fail()
+}
+func (b broken) WithStreamsLocked(context.Context, *eventstore.Claim, []eventstore.StreamID, func(context.Context, eventstore.LockedStreams) error) error {
+	return b.fail()
 }
 func (b broken) Query(context.Context, string, ...any) (pgx.Rows, error) { return nil, b.fail() }
 func (b broken) HeadToken(context.Context) (eventstore.Token, error) {
@@ -91,18 +103,19 @@ func TestFaults(t *testing.T) {
 			t.Parallel()
 			store := broken{memory.New(memory.Config{}), c.err}
 			w := &world{log: new(safeBuffer)}
-			w.Handler = api.New(book.New(store, store.Snapshots(), nil), store, store, api.Config{Logger: slog.New(slog.NewTextHandler(w.log, nil))})
+			ledger := book.New(store, store.Snapshots(), nil)
+			w.config = api.Config{
+				Bus: commands.NewBus(store, ledger, commands.Config{}), Book: ledger, Store: store, DB: store,
+				Logger: slog.New(slog.NewTextHandler(w.log, nil)),
+			}
+			w.serve(t)
 			posted := w.post(t, lunch)
 			posted.says(t, c.status, map[string]any{"type": "urn:daybook:ledger:" + c.kind})
-			if c.status == 503 && (posted.header.Get("Retry-After") == "" || !strings.Contains(posted.text, "with this key") || posted.body["key"] == nil) {
+			if c.status == 503 && (posted.header.Get("Retry-After") == "" || !strings.Contains(posted.text, "with the same Idempotency-Key")) {
 				t.Errorf("nobody can repeat this: %v %s", posted.header, posted.text)
 			}
-			kind := c.kind
-			if kind == "unconfirmed" {
-				kind = "unavailable"
-			}
 			read := w.send(t, http.MethodGet, cash, "")
-			read.says(t, c.status, map[string]any{"type": "urn:daybook:ledger:" + kind})
+			read.says(t, c.status, map[string]any{"type": "urn:daybook:ledger:" + c.kind})
 			for what, text := range map[string]string{"answer": posted.text + read.text, "log": w.log.String()} {
 				if strings.Contains(text, "Lunch") || strings.Contains(text, "4.00") || what == "answer" && strings.Contains(text, "10.0.0.1") {
 					t.Errorf("the %s says too much:\n%s", what, text)
@@ -144,6 +157,7 @@ func TestBodyThatEndsEarly(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set(api.KeyHeader, "k1")
 	if response, err := server.Client().Do(r); err == nil {
 		response.Body.Close()
 		t.Errorf("the request was answered with %d", response.StatusCode)

@@ -7,10 +7,7 @@ import (
 	"github.com/daybook-go/daybook/aggregate"
 	"github.com/daybook-go/daybook/aggregate/bus"
 	"github.com/daybook-go/daybook/eventstore"
-	"github.com/daybook-go/daybook/examples/ledger/account"
 	"github.com/daybook-go/daybook/examples/ledger/book"
-	"github.com/daybook-go/daybook/examples/ledger/entry"
-	"github.com/daybook-go/daybook/examples/ledger/journal"
 )
 
 // Store is what the bus needs of the event store besides the book; *postgres.Store has it.
@@ -38,7 +35,7 @@ func NewBus(store Store, ledger *book.Book, cfg Config) *bus.Bus {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler) // also for the stacks of panics
 	} else {
-		middleware = append(middleware, bus.Log(log, refusals...))
+		middleware = append(middleware, bus.Log(log))
 	}
 	var once []bus.IdempotentOption
 	if cfg.TellIfRunning {
@@ -48,10 +45,4 @@ func NewBus(store Store, ledger *book.Book, cfg Config) *bus.Bus {
 		bus.Validate(), bus.Retry(aggregate.Retry{}), bus.Idempotent(store, once...))...)
 	register(b, handlers{ledger: ledger, head: store.HeadToken})
 	return b
-}
-
-// refusals are answers, not faults.
-var refusals = []error{
-	journal.ErrRule, entry.ErrNotRecorded, entry.ErrReversed, entry.ErrKeyUsed,
-	account.ErrNotOpen, account.ErrBelowZero, account.ErrTooManyDigits, account.ErrOtherTerms,
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"regexp"
 
@@ -67,7 +68,7 @@ func (h handlers) post(ctx context.Context, c PostEntry) (bus.Reply, error) {
 	if err == nil && posted.Already { // the token of the entry is not kept: this one stands for it too
 		posted.Token, err = h.head(ctx)
 	}
-	return receipt(posted), err
+	return receipt(posted, err), err
 }
 
 func (h handlers) reverse(ctx context.Context, c ReverseEntry) (bus.Reply, error) {
@@ -76,32 +77,38 @@ func (h handlers) reverse(ctx context.Context, c ReverseEntry) (bus.Reply, error
 		return bus.Reply{}, err
 	}
 	posted, err := h.ledger.Reverse(ctx, c.Key, date)
-	return receipt(posted), err
+	return receipt(posted, err), err
 }
 
-func receipt(posted book.Posted) bus.Reply {
+func receipt(posted book.Posted, err error) bus.Reply {
 	return bus.Reply{
-		Result: Receipt{Key: posted.Key, Already: posted.Already}, Token: posted.Token, Repeated: posted.Repeated,
+		Refused: refused(err), Result: Receipt{Key: posted.Key, Already: posted.Already}, Token: posted.Token, Repeated: posted.Repeated,
 		Stream: entry.Type.Stream(posted.Key), Version: posted.Version,
 	}
 }
 
 func (h handlers) open(ctx context.Context, c OpenAccount) (bus.Reply, error) {
 	result, err := h.ledger.Open(ctx, c.Name, account.Open{NeverBelowZero: c.NeverBelowZero})
-	return terms(c.Name, result), err
+	return terms(c.Name, result, err), err
 }
 
 func (h handlers) change(ctx context.Context, c ChangeTerms) (bus.Reply, error) {
 	result, err := h.ledger.ChangeTerms(ctx, c.Name, account.ChangeTerms{NeverBelowZero: c.NeverBelowZero})
-	return terms(c.Name, result), err
+	return terms(c.Name, result, err), err
 }
 
-func terms(name string, result aggregate.Result[account.Account]) bus.Reply {
+func terms(name string, result aggregate.Result[account.Account], err error) bus.Reply {
 	return bus.Reply{
-		Result: Terms{Name: name, NeverBelowZero: result.State.NeverBelowZero},
+		Refused: refused(err), Result: Terms{Name: name, NeverBelowZero: result.State.NeverBelowZero},
 		Stream: account.Type.Stream(name), Version: result.Version,
 		Token: result.Token, Repeated: result.Repeated, Attempts: result.Attempts,
 	}
+}
+
+// refused reports that a rule has spoken, and nothing has failed.
+func refused(err error) bool {
+	var rejected *book.RejectedError
+	return errors.As(err, &rejected)
 }
 
 var ledgerKey = regexp.MustCompile(`^[0-9a-f]{64}$`)
