@@ -12,4 +12,4 @@ REVOKE EXECUTE ON PROCEDURE {schema}.add_range(bigint, bigint) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION {schema}.ensure_ranges(int), {schema}.partition_of(text, int),
   {schema}.commit_batch(text, int, int, bigint, bigint, bigint, bigint, text[], int[], bigint[], bigint[]),
   {schema}.declare_lost(interval, timestamptz), {schema}.raise_cleaned(interval, timestamptz), {schema}.drop_cleaned(int),
-  {schema}.turn_outcomes(interval, timestamptz), {schema}.refuse_known_key(bigint, text, text) TO {role};
+  {schema}.turn_outcomes(interval, timestamptz), {schema}.refuse_known_key() TO {role};

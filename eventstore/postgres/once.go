@@ -103,7 +103,8 @@ func (s *Store) hashRequest(claim eventstore.Claim) []byte {
 // among each other is the same everywhere.
 func (o *once) queueKey(b *pgx.Batch, sql *statements) {
 	if !o.locked {
-		b.Queue(sql.refuseKnownKey, o.lock, o.claim.Scope, o.claim.Key)
+		b.Queue(sql.lockKey, o.lock)
+		b.Queue(sql.refuseKnownKey, o.claim.Scope, o.claim.Key)
 	}
 }
 
@@ -117,8 +118,14 @@ func (p *plan) queueOutcome(b *pgx.Batch) {
 		streams[i], events[i] = w.Stream.String(), int32(len(w.Events))
 		versions[i] = int64(expected) + int64(len(w.Events))
 	}
-	o := p.once
-	b.Queue(p.sql.storeOutcome, o.claim.Scope, o.claim.Key, pgtype.UUID{Bytes: o.claim.Call, Valid: true}, o.request, int16(o.outcome.Kind), o.outcome.Code,
+	o, sql := p.once, p.sql.storeOutcomeMany
+	switch n {
+	case 0:
+		sql = p.sql.storeOutcomeAlone
+	case 1:
+		sql = p.sql.storeOutcomeOne
+	}
+	b.Queue(sql, o.claim.Scope, o.claim.Key, pgtype.UUID{Bytes: o.claim.Call, Valid: true}, o.request, int16(o.outcome.Kind), o.outcome.Code,
 		o.outcome.Text, o.outcome.ContentType, notNil(o.outcome.Result), streams, versions, events, p.at,
 	).Query(func(rows pgx.Rows) error {
 		for rows.Next() {

@@ -220,18 +220,19 @@ func (s *Store) Partitions() int { return s.partitions }
 
 // statements are the store's statements with the schema written in.
 type statements struct {
-	appendExisting, appendNew                                                          oneStream
-	lockOne, lockAll, appendMany, appendManyThin, appendManyOwn                        string
-	guard, unguard, outside                                                            string
-	readStream, floorPosition, appended, streamHead                                    string
-	safeHead, page, pageFiltered, lastDrawn                                            string
-	blocker, ensureRanges, rangesTop, notify, consumers, check                         string
-	snapshotLoad, snapshotEvents, snapshotSave, snapshotTrim                           string
-	snapshotDelete, snapshotDeleteOld, snapshotDeleteMany, snapshotDeleteManyOld       string
-	outbox, outboxPartition, outboxTopic, outboxPartitionTopic                         string
-	outboxSettings, checkOutbox                                                        string
-	secret, refuseKnownKey, lockKey, holdKey, firstOutcome, storeOutcome, turnOutcomes string
-	outboxCleaned, outboxCleanedTopic, epochs, declareLost, raiseCleaned, dropCleaned  string
+	appendExisting, appendNew                                                         oneStream
+	lockOne, lockAll, appendMany, appendManyThin, appendManyOwn                       string
+	guard, unguard, outside                                                           string
+	readStream, floorPosition, appended, streamHead                                   string
+	safeHead, page, pageFiltered, lastDrawn                                           string
+	blocker, ensureRanges, rangesTop, notify, consumers, check                        string
+	snapshotLoad, snapshotEvents, snapshotSave, snapshotTrim                          string
+	snapshotDelete, snapshotDeleteOld, snapshotDeleteMany, snapshotDeleteManyOld      string
+	outbox, outboxPartition, outboxTopic, outboxPartitionTopic                        string
+	outboxSettings, checkOutbox                                                       string
+	secret, refuseKnownKey, lockKey, holdKey, firstOutcome, turnOutcomes              string
+	storeOutcomeAlone, storeOutcomeOne, storeOutcomeMany                              string
+	outboxCleaned, outboxCleanedTopic, epochs, declareLost, raiseCleaned, dropCleaned string
 }
 
 func newStatements(schema string) statements {
@@ -253,7 +254,8 @@ func newStatements(schema string) statements {
 		outbox: x(outboxSQL), outboxPartition: x(outboxPartitionSQL), outboxTopic: x(outboxTopicSQL),
 		outboxPartitionTopic: x(outboxPartitionTopicSQL), outboxCleaned: x(outboxCleanedSQL), outboxCleanedTopic: x(outboxCleanedTopicSQL), outboxSettings: x(outboxSettingsSQL), epochs: x(epochsSQL),
 		secret: x(secretSQL), refuseKnownKey: x(refuseKnownKeySQL), lockKey: x(lockKeySQL), holdKey: x(holdKeySQL),
-		firstOutcome: x(firstOutcomeSQL), storeOutcome: x(storeOutcomeSQL), turnOutcomes: x(turnOutcomesSQL),
+		firstOutcome: x(firstOutcomeSQL), turnOutcomes: x(turnOutcomesSQL), storeOutcomeAlone: x(storeOutcomeAloneSQL),
+		storeOutcomeOne: x(storeOutcomeOneSQL), storeOutcomeMany: x(storeOutcomeManySQL),
 		declareLost: x(declareLostSQL), raiseCleaned: x(raiseCleanedSQL), dropCleaned: x(dropCleanedSQL),
 	}
 }

@@ -71,17 +71,10 @@ BEGIN
   END IF;
 END $$;
 
--- Waits for the lock of a key, and raises when an outcome is stored under the key. The look-up is a statement of its own
--- and so sees what the lock was waited for.
-CREATE FUNCTION {schema}.refuse_known_key(p_lock bigint, p_scope text, p_key text) RETURNS void
-  LANGUAGE plpgsql SET enable_seqscan = off AS $$
-DECLARE
-  locked boolean;
+-- Called for an outcome that is found under a key whose command is about to be carried out.
+CREATE FUNCTION {schema}.refuse_known_key() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  locked := pg_advisory_xact_lock(p_lock) IS NOT NULL; -- PERFORM would start a query
-  IF EXISTS (SELECT FROM {schema}.outcomes o WHERE o.scope = p_scope AND o.key = p_key) THEN
-    RAISE EXCEPTION 'daybook: an outcome is stored under this key' USING ERRCODE = 'DB005';
-  END IF;
+  RAISE EXCEPTION 'daybook: an outcome is stored under this key' USING ERRCODE = 'DB005';
 END $$;
 
 -- Several snapshots of a stream. Programs of version 2 and before keep theirs in the table snapshots.
@@ -169,4 +162,4 @@ BEGIN
   RETURN passed;
 END $$;
 
-REVOKE EXECUTE ON FUNCTION {schema}.turn_outcomes(interval, timestamptz), {schema}.refuse_known_key(bigint, text, text) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION {schema}.turn_outcomes(interval, timestamptz), {schema}.refuse_known_key() FROM PUBLIC;
