@@ -232,7 +232,8 @@ func TestNobodyStarves(t *testing.T) {
 		others := aggregate.NewRepository(stores[1], Type, aggregate.WithoutLanes(), // nothing is merged here
 			aggregate.WithRetry(aggregate.Retry{Retries: 1 << 20, Base: time.Microsecond, Cap: time.Microsecond}))
 		one := aggregate.NewRepository(stores[0], Type)
-		ctx, stop := context.WithCancel(t.Context())
+		ctx, stop := context.WithTimeout(t.Context(), 3*time.Minute)
+		defer stop()
 		var all sync.WaitGroup
 		var written atomic.Int64
 		busy := make(chan struct{}, 16)
@@ -249,12 +250,20 @@ func TestNobodyStarves(t *testing.T) {
 				}
 			})
 		}
+		atIt := func() {
+			t.Helper()
+			select {
+			case <-busy:
+			case <-ctx.Done():
+				t.Fatal("the others stand still")
+			}
+		}
 		for range 16 {
-			<-busy
+			atIt()
 		}
 		exclusive := 0
 		for i := range 10 {
-			<-busy // the others are still at it
+			atIt()
 			var opts []aggregate.HandleOption
 			if i%2 == 0 {
 				opts = append(opts, key(fmt.Sprint(i)))

@@ -78,7 +78,7 @@ func TestHandleWithoutEventsAssertsNothing(t *testing.T) {
 func TestHandleDecidesAgainOnFreshState(t *testing.T) {
 	t.Parallel()
 	store := newStub()
-	shelves := newShelves(store)
+	shelves := newShelves(store, aggregate.WithoutLanes())
 	must[aggregate.Result[shelf]](t)(shelves.Handle(t.Context(), "a", stock("pen")))
 	var both sync.WaitGroup
 	both.Add(2)
