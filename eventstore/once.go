@@ -189,8 +189,9 @@ type StreamLocker interface {
 	// WithStreamsLocked runs f while no one else can append to the streams, existing or not. What f appends through s is
 	// committed when f returns nil, and rolled back when it returns an error, which comes back as it is. f may append once,
 	// as the last thing that it does. It reads through the store, with the ctx that it is given, and sees everything that
-	// was committed before; an append of its own that does not go through s would wait for itself. With a claim that is not
-	// nil, the claim's key is locked first, in the order in which AppendOnce locks.
+	// was committed before; an append with that ctx to the streams that does not go through s would wait for itself and is
+	// an [*InvalidError], as is WithStreamsLocked inside f. With a claim that is not nil, the claim's key is locked first,
+	// in the order in which AppendOnce locks.
 	//
 	// Waiting ends with ctx. The commit may be unconfirmed ([ErrUnconfirmed]) as that of any append. [ErrBusy] means that
 	// everything, f included, has to run again.

@@ -220,6 +220,28 @@ func testLocked(t *testing.T, open Open) {
 		mustAppend(t, store, eventstore.To(id, eventstore.NoStream, event("locked.happened", "1")))
 	})
 
+	t.Run("who would wait for himself is told", func(t *testing.T) {
+		id, free, c := stream("locked"), stream("locked"), claim()
+		locked(t, store, &c, []eventstore.StreamID{id}, func(ctx context.Context, s eventstore.LockedStreams) error {
+			_, err := store.Append(ctx, eventstore.To(id, eventstore.AnyVersion, event("locked.happened", "x")))
+			_, onceErr := store.AppendOnce(ctx, claim(), done(""), eventstore.Check(id, eventstore.NoStream))
+			_, keyErr := store.AppendOnce(ctx, again(c), done(""))
+			nestedErr := store.WithStreamsLocked(ctx, nil, []eventstore.StreamID{free}, func(context.Context, eventstore.LockedStreams) error { return nil })
+			for i, err := range []error{err, onceErr, keyErr, nestedErr} {
+				if !errors.Is(err, eventstore.ErrInvalid) {
+					t.Errorf("call %d: %v, want ErrInvalid", i, err)
+				}
+			}
+			_, err = store.Append(ctx, eventstore.To(free, eventstore.AnyVersion, event("locked.happened", "1"))) // on its own
+			return errors.Join(err, func() error {
+				_, err := s.AppendOnce(ctx, c, done(""), eventstore.To(id, eventstore.NoStream, event("locked.happened", "1")))
+				return err
+			}())
+		})
+		wantPayloads(t, readStream(t, store, free, eventstore.Range{}), "1")
+		wantPayloads(t, readStream(t, store, id, eventstore.Range{}), "1")
+	})
+
 	t.Run("giving up", func(t *testing.T) {
 		id := stream("locked")
 		locked(t, store, nil, []eventstore.StreamID{id}, func(context.Context, eventstore.LockedStreams) error {

@@ -28,6 +28,11 @@ func (s *Store) WithStreamsLocked(
 	}
 	slices.Sort(names)
 	names = slices.Compact(names)
+	if ctx.Value(lockedKey{s}) != nil {
+		return &eventstore.InvalidError{
+			Field: "ctx", Value: "", Reason: "is that of another WithStreamsLocked", Remedy: "lock all streams with one call",
+		}
+	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("memory: lock streams: %w", err)
 	}
@@ -36,7 +41,7 @@ func (s *Store) WithStreamsLocked(
 	}
 	l := &lockedStreams{store: s, held: names}
 	defer l.release() // also when f panics
-	if err := f(ctx, l); err != nil {
+	if err := f(context.WithValue(ctx, lockedKey{s}, names), l); err != nil {
 		return err
 	}
 	return l.commit(ctx)

@@ -27,8 +27,20 @@ func streamLocks(writes []eventstore.Write) []string {
 	return names
 }
 
+// lockedKey finds in a context the locks of a store that are held for who uses it.
+type lockedKey struct{ store *Store }
+
 // exclusively runs do under the mutex while nobody holds one of the locks. It waits for those who do, in turn.
 func (s *Store) exclusively(ctx context.Context, names []string, do func()) error {
+	mine, _ := ctx.Value(lockedKey{s}).([]string)
+	for _, name := range names {
+		if slices.Contains(mine, name) {
+			return &eventstore.InvalidError{
+				Field: "Stream or Key", Value: name[len(streamPrefix):], Reason: "is locked by the caller itself",
+				Remedy: "append through what WithStreamsLocked gives",
+			}
+		}
+	}
 	s.mu.Lock()
 	free := !slices.ContainsFunc(names, s.locks.held)
 	if free {

@@ -35,7 +35,8 @@ type heldKeys struct {
 
 // HoldKey holds the key with a transaction on a connection of the store's pool that does nothing else; see
 // [eventstore.OnceAppender]. At most half of the connections hold keys, so that there are always some for appends: a key
-// beyond that, as any key with [Config.MaxConns] 1, is held against callers of this Store only.
+// beyond that, as any key with [Config.MaxConns] 1, is held against callers of this Store only. [Store.Close] waits for the
+// release.
 func (s *Store) HoldKey(ctx context.Context, claim eventstore.Claim) (func(), error) {
 	if err := claim.Validate(); err != nil {
 		return nil, err

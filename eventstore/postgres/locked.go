@@ -43,7 +43,11 @@ func (s *Store) WithStreamsLocked(ctx context.Context, claim *eventstore.Claim, 
 	case <-ctx.Done():
 		return fmt.Errorf("postgres: lock streams: %w", ctx.Err())
 	}
-	held := &heldConn{}
+	held := &heldConn{streams: names}
+	if claim != nil {
+		lock := s.keyLock("key", *claim)
+		held.key = &lock
+	}
 	if err := s.again(ctx, 0, func() (err error) {
 		held.tx, err = s.lockStreams(ctx, claim, names, partitions)
 		return err

@@ -74,6 +74,9 @@ func (s *Store) plan(ctx context.Context, writes []eventstore.Write) (*plan, err
 	p.columns.grow(p.events)
 	for i, w := range prepared {
 		stream, key := w.Stream.String(), w.PartitionKey
+		if err := s.pool.waitsForItself(ctx, stream); err != nil {
+			return nil, err
+		}
 		partition := eventstore.PartitionOf(cmp.Or(key, stream), s.partitions)
 		if key == stream {
 			key = ""

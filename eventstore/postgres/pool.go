@@ -2,11 +2,14 @@ package postgres
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/daybook-go/daybook/eventstore"
 )
 
 // ownPool is the store's pool. Who has streams locked works on the connection that holds the locks, by the context: all
@@ -21,13 +24,29 @@ type lockedKey struct{ owner *Store }
 
 // heldConn is the transaction of who has streams locked. Its statements follow each other.
 type heldConn struct {
-	mu sync.Mutex
-	tx pgx.Tx
+	mu      sync.Mutex
+	tx      pgx.Tx
+	streams []string // that an append on another connection would wait for until the end of time; sorted
+	key     *int64   // the same of a key
 }
 
 func (p *ownPool) held(ctx context.Context) *heldConn {
 	h, _ := ctx.Value(lockedKey{p.owner}).(*heldConn)
 	return h
+}
+
+// waitsForItself refuses an append on a connection of its own by who has its stream locked.
+func (p *ownPool) waitsForItself(ctx context.Context, stream string) error {
+	h := p.held(ctx)
+	if h == nil {
+		return nil
+	}
+	if _, mine := slices.BinarySearch(h.streams, stream); !mine {
+		return nil
+	}
+	return &eventstore.InvalidError{
+		Field: "Stream", Value: stream, Reason: "is locked by the caller itself", Remedy: "append through what WithStreamsLocked gives",
+	}
 }
 
 // Query runs a query. The rows must be closed before the caller does anything else with the store.
