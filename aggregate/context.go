@@ -2,6 +2,7 @@ package aggregate
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/daybook-go/daybook/eventstore"
 )
@@ -20,6 +21,7 @@ type (
 // one [Transact].
 func ContextWithIdempotencyKey(ctx context.Context, key string, opts ...KeyOption) context.Context {
 	option := WithIdempotencyKey(key, opts...)
+	option.used = new(atomic.Bool)
 	return context.WithValue(ctx, contextKey{}, &option)
 }
 
@@ -27,6 +29,13 @@ func ContextWithIdempotencyKey(ctx context.Context, key string, opts ...KeyOptio
 // [IfVersion] does. An option of the call wins. Transact does not look at it: it does not know which aggregate is meant.
 func ContextWithVersion(ctx context.Context, v eventstore.ExpectedVersion) context.Context {
 	return context.WithValue(ctx, contextVersion{}, v)
+}
+
+// KeyUsed reports whether a Handle or Transact has taken the key that [ContextWithIdempotencyKey] put into ctx. After a
+// success without that, nothing is stored under the key, and a repeat would be executed again.
+func KeyUsed(ctx context.Context) bool {
+	option := keyOfContext(ctx)
+	return option != nil && option.used.Load()
 }
 
 func keyOfContext(ctx context.Context) *IdempotencyOption {

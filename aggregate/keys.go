@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"sync/atomic"
 
 	"github.com/daybook-go/daybook/eventstore"
 )
@@ -37,6 +38,7 @@ type IdempotencyOption struct {
 	scope   *string
 	request []byte
 	tell    bool
+	used    *atomic.Bool // of a key in a context: whether a command has taken it
 }
 
 func (o IdempotencyOption) applyHandle(c *handleConfig) { c.key = &o }
@@ -106,6 +108,9 @@ func newKeyed(ctx context.Context, store any, option *IdempotencyOption, operati
 	claim, err := option.claim(ctx, operation)
 	if err != nil {
 		return nil, fmt.Errorf("aggregate: %s: %w", operation, err)
+	}
+	if option.used != nil {
+		option.used.Store(true)
 	}
 	return &keyed{store: once, claim: claim, option: option, refusals: refusals}, nil
 }
