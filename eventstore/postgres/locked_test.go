@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/eventstore/postgres"
@@ -300,4 +301,37 @@ func TestCancelledCommands(t *testing.T) { //nolint:paralleltest
 		return value[int](t, pool, `SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database AND d.datname = current_database() WHERE locktype = 'advisory'`) == 0
 	})
 	await(t, fmt.Sprintf("no more than the %d goroutines of before", before), func() bool { return runtime.NumGoroutine() <= before })
+}
+
+// What the store sets for its own statements is not there for hooks, whatever was read before in the transaction.
+func TestSettingsInsideAHookOfLockedStreams(t *testing.T) {
+	t.Parallel()
+	direct := postgrestest.New(t)
+	for name, pool := range map[string]*pgxpool.Pool{
+		"direct": direct,
+		"pooler": pooled(t, direct, 2, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec }),
+	} {
+		var seen string
+		store := openStore(t, pool, postgres.Config{TransactionPooler: name == "pooler", Hooks: []postgres.Hook{
+			func(ctx context.Context, tx pgx.Tx, _ []eventstore.RecordedEvent) error {
+				return tx.QueryRow(ctx, `SELECT current_setting('enable_seqscan') || ' ' || current_setting('transaction_isolation')`).Scan(&seen)
+			},
+		}})
+		id, c := newStream("s"), newKey()
+		if err := store.WithStreamsLocked(t.Context(), &c, []eventstore.StreamID{id}, func(ctx context.Context, s eventstore.LockedStreams) error {
+			if _, _, err := store.Snapshots().Load(ctx, id, "f", 0); err != nil {
+				return err
+			}
+			_, err := s.AppendOnce(ctx, c, eventstore.Outcome{}, eventstore.To(id, eventstore.NoStream, newEvent("1")))
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if seen != "on read committed" {
+			t.Errorf("%s: inside the hook: %s", name, seen)
+		}
+		if got := value[string](t, pool, `SELECT current_setting('enable_seqscan')`); got != "on" {
+			t.Errorf("%s: afterwards: %s", name, got)
+		}
+	}
 }

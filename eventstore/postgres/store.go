@@ -141,6 +141,7 @@ func New(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("postgres: open pool: %w", err)
 	}
 	s.pool, s.locking = &ownPool{pool, s}, make(chan struct{}, max(1, cfg.MaxConns/2))
+	s.turns.begin(s.turnEvery())
 	if err := s.open(ctx); err != nil {
 		s.pool.Close()
 		return nil, err

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 )
@@ -15,6 +16,12 @@ type turns struct {
 
 // started is where durations of this process are counted from; unlike the time of day they never go back.
 var started = time.Now()
+
+// begin lets the first look come at some moment within the usual time: of programs that live for seconds only, one in many
+// looks.
+func (t *turns) begin(every time.Duration) {
+	t.looked.Store(int64(time.Since(started) - rand.N(every)))
+}
 
 // turnEvery is how often it is looked whether the outcomes' parts move on: often enough that keys go soon after they may.
 func (s *Store) turnEvery() time.Duration {
