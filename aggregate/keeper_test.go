@@ -121,6 +121,28 @@ func TestRebuildReachesCommandsThatAreRunning(t *testing.T) {
 	}
 }
 
+// What is kept in memory of other aggregates stays, and goes on to become snapshots.
+func TestRebuildLeavesOthersAlone(t *testing.T) {
+	t.Parallel()
+	q := newQueued(10, aggregate.WithCache(1<<20))
+	close(q.gate.through)
+	q.up(t, "a")
+	drain(t, q.Snapshots())
+	if err := q.Snapshots().Rebuild(t.Context(), "b"); err != nil {
+		t.Fatal(err)
+	}
+	for want := range eventstore.Version(3) {
+		q.up(t, "a")
+		if l := q.w.load(t); !l.Cached || l.Events != 0 {
+			t.Errorf("load %+v", l)
+		}
+		drain(t, q.Snapshots())
+		if got := q.at(t, "a"); got != want+2 {
+			t.Errorf("snapshot at %d, want %d", got, want+2)
+		}
+	}
+}
+
 // What waits in the queue when snapshots are dropped is not stored, and what is being stored is waited for.
 func TestDropReachesTheQueue(t *testing.T) {
 	t.Parallel()
