@@ -30,12 +30,12 @@ func TestAHungHandlerDelaysNobodyForLong(t *testing.T) {
 	})
 	const limit = time.Second
 	d := w.dispatcher(nil, Config{Timeout: limit, Workers: 4})
-	hung := w.send(put{"hung", 666})
+	late := w.send(put{hung, 666})
 	var others []uuid.UUID
 	for n := range 30 {
 		others = append(others, w.send(put{fmt.Sprint(n % 3), int64(n/3 + 1)}))
 	}
-	behind := w.send(put{"hung", 1})
+	behind := w.send(put{hung, 1})
 	stop := w.start(d)
 	began := time.Now()
 	for _, id := range others {
@@ -44,7 +44,7 @@ func TestAHungHandlerDelaysNobodyForLong(t *testing.T) {
 	if took := time.Since(began); took > limit {
 		t.Errorf("the others took %v, as long as the one that hangs", took)
 	}
-	if o := w.ends(hung, bus.OperationFailed); o.Code != CodeTimeout {
+	if o := w.ends(late, bus.OperationFailed); o.Code != CodeTimeout {
 		t.Errorf("it failed with code %q: %s", o.Code, o.Reason)
 	}
 	w.ends(behind, bus.OperationDone)
@@ -52,7 +52,7 @@ func TestAHungHandlerDelaysNobodyForLong(t *testing.T) {
 		t.Errorf("all took %v", took)
 	}
 	h := d.Health(t.Context())
-	if !h.Ready || !strings.Contains(h.Reason, hung.String()) {
+	if !h.Ready || !strings.Contains(h.Reason, late.String()) {
 		t.Errorf("health does not name the one that hangs: %+v", h)
 	}
 	close(release)
@@ -60,7 +60,7 @@ func TestAHungHandlerDelaysNobodyForLong(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
-	if got := w.numbers("hung"); fmt.Sprint(got) != "[1]" {
+	if got := w.numbers(hung); fmt.Sprint(got) != "[1]" {
 		t.Errorf("the till of the one that hung has %v: its late commit took effect", got)
 	}
 }
@@ -153,13 +153,14 @@ func TestADeadlineWhileItRuns(t *testing.T) {
 		}
 	})
 	w.run(Config{})
-	soon := bus.WithDeadline(time.Now().Add(500 * time.Millisecond))
+	soon := bus.WithDeadline(time.Now().Add(2 * time.Second))
 	before, after := w.send(put{atDeciding, 1}, soon), w.send(put{atAppended, 1}, soon)
 	w.ends(before, bus.OperationExpired)
 	w.ends(after, bus.OperationDone)
 	if got := w.numbers(atDeciding); len(got) != 0 {
 		t.Errorf("the command that expired has added %v", got)
 	}
+	w.wantNumbers(atAppended, 1)
 }
 
 // What fails for a while is tried again; what is refused without saying so is found out.

@@ -111,6 +111,9 @@ func openWorld(ctx context.Context, pool *pgxpool.Pool) (*world, error) {
 		around := w.around
 		w.mu.Unlock()
 		around(ctx, atDeciding, c)
+		if c.Till == hung { // ignores the end of its context in every way
+			ctx = context.WithoutCancel(ctx)
+		}
 		result, err := w.tills.Handle(ctx, c.Till, add(c).Decide)
 		around(ctx, atAppended, c)
 		return bus.Reply{Stream: tillType.Stream(c.Till), Version: result.Version, Token: result.Token}, err
@@ -125,6 +128,9 @@ func openWorld(ctx context.Context, pool *pgxpool.Pool) (*world, error) {
 	w.queue, err = NewQueue(pool, QueueConfig{Wake: store.Wake})
 	return w, err
 }
+
+// hung is a till whose handler of put appends whatever happens.
+const hung = "hung"
 
 // The places around what the handler of put appends.
 const (
