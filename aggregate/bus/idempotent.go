@@ -60,7 +60,7 @@ func (i *idempotent) handle(ctx context.Context, c *Command, next Handler) (Repl
 	run.late = false
 	reply, err := next(ctx, c)
 	if !run.late {
-		return reply, err
+		return keptUnderKey(ctx, c, reply, err)
 	}
 	if err := i.expire(ctx, c, options); err != nil {
 		return Reply{}, err
@@ -68,7 +68,16 @@ func (i *idempotent) handle(ctx context.Context, c *Command, next Handler) (Repl
 	run.settled = true
 	living, cancel := outlive(ctx, run.base)
 	defer cancel()
-	return next(living, c)
+	reply, err = next(living, c)
+	return keptUnderKey(ctx, c, reply, err)
+}
+
+// keptUnderKey refuses the success of a handler that a repeat would carry out again.
+func keptUnderKey(ctx context.Context, c *Command, reply Reply, err error) (Reply, error) {
+	if err == nil && !aggregate.KeyUsed(ctx) {
+		return reply, &KeyUnusedError{Type: c.Type, ID: c.ID}
+	}
+	return reply, err
 }
 
 // expire ends the command, unless there is an outcome already; then it returns nil.
