@@ -45,14 +45,17 @@
 //     state; time, actor and random numbers are fields of the command. Evolve may change the state that it is given.
 //   - What a retry goes on from was set aside before a decision had the state in its hands. A state that cannot be set
 //     aside, since no codec is sure to bring back all of it, is loaded anew.
-//   - A wrong [Unaffected] breaks a rule of the domain without an error. Test it as the property test of this package does.
+//   - A wrong [Unaffected] breaks a rule of the domain without an error. Test it as the property test of this package
+//     does.
 //   - A key covers what is in the store. A decision with effects elsewhere, which it must not have, has them again.
 //   - While a command decides, no lock is held: two processes may decide the same command, and one finds the other's
 //     outcome. [TellIfRunning] is a courtesy.
-//   - A command from within a decision on the same aggregate waits a second for its lane, and under [Exclusive] until its context ends.
+//   - A command from within a decision on the same aggregate waits a second for its lane, and under [Exclusive] until
+//     its context ends.
+//   - A store that is bound to a caller's transaction keeps no keys and locks no streams.
 //   - A decision without events is not checked: what it was made on may have changed meanwhile.
 //   - An aggregate's stream is read whole for each command. Above some hundred events use snapshots; see
-//     [WithSnapshots].
+//     [WithSnapshots]. Where the same aggregates are commanded again and again, [WithCache] spares that too.
 //   - Metadata comes from the context alone; see [eventstore.WithMetadata].
 //
 // # Errors
