@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/daybook-go/daybook/eventstore"
@@ -73,6 +72,8 @@ func (c *command) refuse(ctx context.Context, err error) (Receipt, error) {
 		return c.once(ctx, c.key.store, outcome)
 	})
 	switch {
+	case errors.Is(failure, eventstore.ErrReusedKey):
+		return c.reused(ctx, failure)
 	case failure != nil:
 		// The caller must not take as final what a repeat might not find.
 		return Receipt{}, classify(c.operation, fmt.Errorf("store the refusal: %w", failure))
@@ -97,7 +98,7 @@ func (c *command) send(ctx context.Context, to eventstore.LockedStreams) (stored
 	}
 	outcome := eventstore.Outcome{Kind: eventstore.OutcomeDone, Result: c.work.result}
 	done, err := c.once(ctx, to, outcome, writes...)
-	if events == 0 && errors.Is(err, eventstore.ErrConflict) {
+	if _, free := to.(unlocked); free && events == 0 && errors.Is(err, eventstore.ErrConflict) {
 		// The versions were for the record only: a decision without events claims nothing about them.
 		return c.once(ctx, to, outcome)
 	}
@@ -106,14 +107,7 @@ func (c *command) send(ctx context.Context, to eventstore.LockedStreams) (stored
 
 func (c *command) once(ctx context.Context, to onceAppender, outcome eventstore.Outcome, writes ...eventstore.Write) (stored, error) {
 	outcome, err := to.AppendOnce(ctx, c.key.claim, outcome, writes...)
-	if errors.Is(err, eventstore.ErrReusedKey) {
-		first, expired, err := c.key.expired(ctx, err)
-		if !expired {
-			return stored{}, err
-		}
-		outcome = first
-		outcome.Repeated = true
-	} else if err != nil {
+	if err != nil {
 		return stored{}, err
 	}
 	if outcome.Repeated {
@@ -172,6 +166,15 @@ func (c *command) repeat(outcome eventstore.Outcome) (Receipt, error) {
 	return receipt, c.key.answer(outcome)
 }
 
+// reused answers when the key turned out to be that of another request, or of this one, which has expired meanwhile.
+func (c *command) reused(ctx context.Context, err error) (Receipt, error) {
+	first, expired, err := c.key.expired(ctx, err)
+	if !expired {
+		return Receipt{}, classify(c.operation, err)
+	}
+	return c.repeat(first)
+}
+
 // failed answers for an append that failed, and remembers what is needed to go on from there.
 func (c *command) failed(ctx context.Context, err error) (Receipt, error) {
 	c.met = nil
@@ -179,6 +182,9 @@ func (c *command) failed(ctx context.Context, err error) (Receipt, error) {
 		return Receipt{}, classify(c.operation, err)
 	}
 	c.learn()
+	if errors.Is(err, eventstore.ErrReusedKey) {
+		return c.reused(ctx, err)
+	}
 	var conflict *eventstore.ConflictError
 	if !errors.As(err, &conflict) {
 		return Receipt{}, classify(c.operation, err)
@@ -210,27 +216,6 @@ func (c *command) hurries() bool {
 	}
 	c.hurried = true
 	return true
-}
-
-func (c *command) enterLanes(ctx context.Context) error {
-	if slices.Equal(c.lanes, c.entered) {
-		return nil
-	}
-	c.leaveLanes()
-	lanes := slices.Clone(c.lanes)
-	leave, err := enterLanes(ctx, lanes)
-	if err != nil {
-		return fmt.Errorf("aggregate: %s: wait for the commands before it: %w", c.operation, err)
-	}
-	c.leave, c.entered = leave, lanes
-	return nil
-}
-
-func (c *command) leaveLanes() {
-	if c.leave != nil {
-		c.leave()
-	}
-	c.leave, c.entered = nil, nil
 }
 
 func (c *command) observe(took time.Duration, receipt Receipt, err error) {

@@ -324,3 +324,49 @@ func TestTellIfRunning(t *testing.T) {
 		return nil, nil
 	}, key("w")))
 }
+
+// R-AC05: a cached state is not one that was never committed, whichever way the command failed.
+func TestFailedCommandsLeaveNoCachedState(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("disk on fire")
+	for name, fail := range map[string]func(store *stub) error{
+		"append fails": func(store *stub) error {
+			store.append = func(appendFunc, []eventstore.Write) (eventstore.AppendResult, error) {
+				return eventstore.AppendResult{}, broken
+			}
+			return broken
+		},
+		"lock's commit fails": func(store *stub) error {
+			store.lock = func(f func() error) error {
+				store.append = func(appendFunc, []eventstore.Write) (eventstore.AppendResult, error) {
+					return eventstore.AppendResult{}, nil // rolled back later
+				}
+				_ = f()
+				return broken
+			}
+			return broken
+		},
+	} {
+		store := newStub()
+		shelves := newShelves(store, aggregate.WithCache(1<<20))
+		must[aggregate.Result[shelf]](t)(shelves.Handle(t.Context(), "a", stock("pen")))
+		want := fail(store)
+		for _, opts := range [][]aggregate.HandleOption{{aggregate.Exclusive()}, {aggregate.Exclusive(), key(name)}} {
+			if _, err := shelves.Handle(t.Context(), "a", reserve("pen"), opts...); !errors.Is(err, want) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		store.append, store.lock = nil, nil
+		// A refusal whose decision had its hands in the state, too.
+		_, err := shelves.Handle(t.Context(), "a", func(s shelf) ([]event, error) { s.Stock["pen"] = 0; return nil, errOutOfStock })
+		result, err2 := shelves.Handle(t.Context(), "a", reserve("pen"))
+		if err != errOutOfStock || err2 != nil || result.Version != 2 {
+			t.Errorf("%s: %v, %+v, %v", name, err, result, err2)
+		}
+		// What the caller got is the caller's.
+		result.State.Stock["pen"] = 100
+		if loaded := must[aggregate.Loaded[shelf]](t)(shelves.Load(t.Context(), "a")); loaded.State.Stock["pen"] != 0 {
+			t.Errorf("%s: %+v: the result's state is the cache's", name, loaded)
+		}
+	}
+}

@@ -102,12 +102,11 @@ type keyed struct {
 func newKeyed(ctx context.Context, store any, option *IdempotencyOption, operation string, refusals []Refusal) (*keyed, error) {
 	once, ok := store.(eventstore.OnceAppender)
 	if !ok {
-		return nil, fmt.Errorf("aggregate: %s: a store of type %T cannot keep the outcome of a command with a key: use one that is an eventstore.OnceAppender",
-			operation, store)
+		return nil, &storeError{operation, fmt.Errorf("a store of type %T cannot keep the outcome of a command with a key: use one that is an eventstore.OnceAppender", store)}
 	}
 	claim, err := option.claim(ctx, operation)
 	if err != nil {
-		return nil, fmt.Errorf("aggregate: %s: %w", operation, err)
+		return nil, &storeError{operation, err}
 	}
 	if option.used != nil {
 		option.used.Store(true)

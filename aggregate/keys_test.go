@@ -431,6 +431,18 @@ func TestExpire(t *testing.T) {
 	if !errors.Is(err, aggregate.ErrExpired) || len(streamOf(t, store, "a")) != 1 {
 		t.Errorf("expired meanwhile: %v", err)
 	}
+	for _, opts := range [][]aggregate.HandleOption{{key("locked"), aggregate.Exclusive()}, {key("refused")}} {
+		_, err = accounts.Handle(ctx, "a", func(a Account) ([]Event, error) {
+			_, err := aggregate.Expire(ctx, store, []string{"locked", "refused"}[min(1, 2-len(opts))])
+			if len(opts) == 1 && err == nil {
+				err = ErrFunds
+			}
+			return []Event{Deposited{1}}, err
+		}, opts...)
+		if !errors.Is(err, aggregate.ErrExpired) || len(streamOf(t, store, "a")) != 1 {
+			t.Errorf("expired meanwhile, %d options: %v", len(opts), err)
+		}
+	}
 	if _, err := aggregate.Expire(ctx, store, ""); !errors.Is(err, eventstore.ErrInvalid) {
 		t.Errorf("no key: %v", err)
 	}

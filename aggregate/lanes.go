@@ -2,6 +2,7 @@ package aggregate
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -172,4 +173,26 @@ func enterLanes(ctx context.Context, lanes []lane) (leave func(), err error) {
 		entered = append(entered, me)
 	}
 	return leave, nil
+}
+
+// enterLanes takes the lanes that the command is known to need, unless it has them.
+func (c *command) enterLanes(ctx context.Context) error {
+	if slices.Equal(c.lanes, c.entered) {
+		return nil
+	}
+	c.leaveLanes()
+	lanes := slices.Clone(c.lanes)
+	leave, err := enterLanes(ctx, lanes)
+	if err != nil {
+		return fmt.Errorf("aggregate: %s: wait for the commands before it: %w", c.operation, err)
+	}
+	c.leave, c.entered = leave, lanes
+	return nil
+}
+
+func (c *command) leaveLanes() {
+	if c.leave != nil {
+		c.leave()
+	}
+	c.leave, c.entered = nil, nil
 }
