@@ -49,6 +49,7 @@ type Dispatcher struct {
 	slots    chan struct{}
 	calls    calls
 	running  atomic.Bool
+	bare     atomic.Bool // the bus has no bus.Idempotent
 
 	// Set by Run.
 	db   *pgxpool.Pool
@@ -93,10 +94,11 @@ func NewDispatcher(pool *pgxpool.Pool, source Source, b *bus.Bus, cfg Config) (*
 	}
 	cfg = cfg.withDefaults()
 	d := &Dispatcher{
-		pool: pool, source: source, cfg: cfg, schema: source.Schema(), outbox: outbox.Schema(source.Schema()), dispatch: onceBy(b),
+		pool: pool, source: source, cfg: cfg, schema: source.Schema(), outbox: outbox.Schema(source.Schema()),
 		slots: make(chan struct{}, cfg.Workers+maxHung), held: context.Background(),
 	}
 	d.log = cfg.Logger.With("schema", d.schema)
+	d.dispatch = onceBy(b, d.forgotten)
 	in := func(sql string) string { return inSchema(sql, d.schema) }
 	d.sql = statements{in(finishSQL), in(runSQL), in(relayedSQL), in(installSQL), in(lookSQL), in(cleanSQL)}
 	ref := consumer.Ref{Store: d.schema, Name: dispatcherName, Version: dispatcherVersion}
@@ -165,8 +167,8 @@ func (d *Dispatcher) install(ctx context.Context, db *pgxpool.Pool) error {
 }
 
 // Health says how the dispatcher is doing, as this process knows it; it does not touch the database. It is not ready
-// while it waits for the database, when it has stopped, and when so many handlers ignore the end of their contexts that
-// nothing else can run. One that waits while another process works is ready in state "standby".
+// while it waits for the database, when it has stopped, when so many handlers ignore the end of their contexts that nothing
+// else can run, and when the bus turned out to have no [bus.Idempotent]. One that waits while another process works is ready in state "standby".
 func (d *Dispatcher) Health(context.Context) eventstore.Health {
 	h := eventstore.Health{Component: "dispatcher"}
 	if !d.running.Load() {
@@ -183,12 +185,24 @@ func (d *Dispatcher) Health(context.Context) eventstore.Health {
 		h.Reason = text
 		h.Ready = h.Ready && n < maxHung
 	}
+	if d.bare.Load() {
+		h.Ready, h.Reason = false, noIdempotent
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.waiting > 0 {
 		h.Ready, h.State, h.Reason, h.Since = false, string(consumer.Waiting), d.away, d.since
 	}
 	return h
+}
+
+const noIdempotent = "the bus has no bus.Idempotent: commands that expire or are given up may yet take effect: give it to bus.New"
+
+// forgotten notes that the bus lacks its middleware.
+func (d *Dispatcher) forgotten() {
+	if !d.bare.Swap(true) {
+		d.log.Error("a mistake in the set-up of the bus", "reason", noIdempotent)
+	}
 }
 
 // waits notes that a command waits for the database, because of err, or no longer does.

@@ -160,3 +160,47 @@ func TestNewDispatcherRefuses(t *testing.T) {
 		}
 	}
 }
+
+// A bus without the middleware: commands take effect once all the same, and Health says what is missing.
+func TestABusWithoutIdempotent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b := bus.New(bus.Config{})
+	bus.HandleAggregate(b, addType, w.tills, func(c add) string { return c.Till }, add.Decide)
+	d, err := NewDispatcher(w.pool, Local(w.store.Outbox()), b, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := b.Encode(add{"a", 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		w.inTx(func(tx pgx.Tx) error { return Enqueue(t.Context(), tx, c) })
+	}
+	last := w.send(add{"a", 2})
+	w.start(d)
+	w.ends(last, bus.OperationDone)
+	w.wantNumbers("a", 2)
+	if h := d.Health(t.Context()); h.Ready || h.Reason != noIdempotent {
+		t.Errorf("health is %+v", h)
+	}
+}
+
+// A handler that succeeds without its key is told from one that is covered.
+func TestAHandlerWithoutItsKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	type loose struct{ A int }
+	looseType := bus.TypeOf[loose]("test.loose")
+	bus.Handle(w.bus, looseType, func(context.Context, loose) (bus.Reply, error) { return bus.Reply{}, nil })
+	d := w.dispatcher(nil, Config{})
+	w.start(d)
+	if o := w.ends(w.send(loose{1}), bus.OperationFailed); o.Code != CodeKeyUnused {
+		t.Errorf("it failed with code %q: %s", o.Code, o.Reason)
+	}
+	w.ends(w.send(add{"a", 1}), bus.OperationDone)
+	if d.bare.Load() {
+		t.Error("its bus is taken for one without the middleware")
+	}
+}

@@ -31,7 +31,8 @@
 //
 // # Caveats
 //
-//   - The bus must have [bus.Idempotent], with the store of the same database. What a handler does beside its one
+//   - The bus must have [bus.Idempotent], with the store of the same database. Without it commands that succeed or are refused
+//     still take effect once, and Health says what is missing. What a handler does beside its one
 //     Repository.Handle or aggregate.Transact is covered by no key, and a crash may do it again; so it is for types that
 //     are declared [bus.WithoutKey].
 //   - Keys are kept for as long as the store keeps outcomes, by default 24 h. If no dispatcher runs for longer than that
