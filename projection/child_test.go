@@ -97,7 +97,10 @@ func child(what string) error {
 
 // batchTeller says what became of the batch that a process had in hand when it woke: it was committed or given up, and
 // nothing of it is still to come.
-type batchTeller struct{ tells atomic.Bool }
+type batchTeller struct {
+	eventstore.NopObserver
+	tells atomic.Bool
+}
 
 const batchLine = "batch: "
 
@@ -106,9 +109,6 @@ func (b *batchTeller) ObserveBatch(o eventstore.BatchObservation) {
 		fmt.Println(batchLine + strings.ReplaceAll(fmt.Sprint(o.Err), "\n", " "))
 	}
 }
-func (b *batchTeller) ObserveAppend(eventstore.AppendObservation)   {}
-func (b *batchTeller) ObserveWait(eventstore.WaitObservation)       {}
-func (b *batchTeller) ObservePublish(eventstore.PublishObservation) {}
 
 // process is a child with its output by line.
 type process struct {
