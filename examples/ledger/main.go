@@ -16,9 +16,10 @@
 //	journal    reads the file, knows the rules of an entry and gives it its key
 //	account    the aggregate of an account: what may be posted to it
 //	entry      the aggregate of an entry: that it is recorded once and reversed once
-//	book       the commands over several aggregates: an entry with all its postings, or nothing
+//	book       the decisions over several aggregates: an entry with all its postings, or nothing
+//	commands   the commands as values, and the bus that carries each out once
 //	reports    the read models: balances, movements per day, entries
-//	api        posting and reading over HTTP
+//	api        commands and reads over HTTP
 //
 // This package is the command line around them.
 package main

@@ -38,15 +38,17 @@ func (p *program) serveCommand() *cobra.Command {
 
 This process appends and reads. The read models are kept by another one: run
 "ledger work" beside it. A post is answered with the header Consistency-Token;
-a read that sends it back waits until the balances show that entry.
+a read that sends it back waits until the balances show that entry. A post whose
+answer was lost is sent again with the same Idempotency-Key.
 
-  curl -i 127.0.0.1:8080/entries -H 'Content-Type: application/json' -d '{
+  curl -i 127.0.0.1:8080/entries -H 'Idempotency-Key: lunch-31' -H 'Content-Type: application/json' -d '{
     "date": "2025-01-31", "description": "Lunch", "postings": [
       {"account": "expenses:food", "amount": "4.00", "commodity": "EUR"},
       {"account": "assets:cash", "amount": "-4.00", "commodity": "EUR"}]}'
   curl -i 127.0.0.1:8080/balances/assets:cash -H 'Consistency-Token: …'
 
-There is no authentication: whoever reaches the address may post.`,
+The interface is described at /openapi.yaml. There is no authentication: whoever
+reaches the address may post.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			listener, err := new(net.ListenConfig).Listen(cmd.Context(), "tcp", listen)
