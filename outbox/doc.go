@@ -26,6 +26,7 @@
 //   - A message is removed when it is sent and every subscriber of its topic has passed it; when nobody follows, after an
 //     hour, or after Config.Retention if that is shorter. A subscriber that stays behind for longer than Config.Retention
 //     is declared lost by name, and holds nothing back any more, unless it comes up again.
+//     Where no relay has ever run, nothing is removed but what a dispatcher of package commands has carried out.
 //
 // # Caveats
 //
