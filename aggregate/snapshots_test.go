@@ -192,9 +192,9 @@ type moodyState struct {
 // R-SN05
 func TestSnapshotThatCannotBeTakenFailsNothing(t *testing.T) {
 	t.Parallel()
-	c := newCounter()
+	c, w := newCounter(), &watcher{}
 	typ := aggregate.Define("count", func(s moodyState, _ event) moodyState { s.N++; s.Inner.Mood.Bad = true; return s }, countedCatalog)
-	repository := aggregate.NewRepository(c.store, typ, aggregate.WithSnapshots(c.store.Snapshots(), c.policy(1)))
+	repository := aggregate.NewRepository(c.store, typ, aggregate.WithSnapshots(c.store.Snapshots(), c.policy(1)), aggregate.WithObserver(w))
 	result, err := repository.Handle(t.Context(), "a", func(moodyState) ([]event, error) { return []event{counted{}}, nil })
 	if err != nil || result.Version != 1 {
 		t.Fatalf("result %+v, %v", result, err)
@@ -203,6 +203,9 @@ func TestSnapshotThatCannotBeTakenFailsNothing(t *testing.T) {
 		if !strings.Contains(c.log.String(), want) {
 			t.Errorf("log %q does not say %q", &c.log, want)
 		}
+	}
+	if seen := w.snapshots(); len(seen) != 1 || seen[0].Err == nil || seen[0].Dropped {
+		t.Errorf("observed %+v", seen)
 	}
 	if loaded := must[aggregate.Loaded[moodyState]](t)(repository.Load(t.Context(), "a")); loaded.State.N != 1 {
 		t.Errorf("loaded %+v", loaded)
