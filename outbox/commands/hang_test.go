@@ -153,7 +153,8 @@ func TestADeadlineWhileItRuns(t *testing.T) {
 		}
 	})
 	w.run(Config{})
-	soon := bus.WithDeadline(time.Now().Add(2 * time.Second))
+	w.ends(w.send(add{"warm", 1}), bus.OperationDone)
+	soon := bus.WithDeadline(time.Now().Add(4 * time.Second))
 	before, after := w.send(put{atDeciding, 1}, soon), w.send(put{atAppended, 1}, soon)
 	w.ends(before, bus.OperationExpired)
 	w.ends(after, bus.OperationDone)

@@ -275,3 +275,33 @@ func TestProgressBounds(t *testing.T) {
 		t.Error("it is told twice")
 	}
 }
+
+// Whoever watches in the process of the dispatcher is woken, and only for what is watched.
+func TestBoard(t *testing.T) {
+	t.Parallel()
+	b := board{waiting: map[uuid.UUID]*listener{}}
+	one, other := uuid.New(), uuid.New()
+	b.watch(one)
+	b.watch(one)
+	b.watch(other)
+	changed, quiet := b.next(one), b.next(other)
+	b.tell([]uuid.UUID{one, uuid.New()})
+	select {
+	case <-changed:
+	default:
+		t.Error("nobody was woken")
+	}
+	select {
+	case <-quiet:
+		t.Error("the watcher of another operation was woken")
+	case <-b.next(one):
+		t.Error("the next change is there before it comes")
+	default:
+	}
+	b.leave(one)
+	b.leave(one)
+	b.leave(other)
+	if len(b.waiting) != 0 {
+		t.Errorf("the board still knows %d operations", len(b.waiting))
+	}
+}
