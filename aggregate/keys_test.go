@@ -390,8 +390,10 @@ func TestKeyOfTheContext(t *testing.T) {
 	if repeated(ctx, key("other")) || !repeated(ctx, key("other")) {
 		t.Error("the option does not win")
 	}
-	if free := aggregate.ContextWithIdempotencyKey(ctx, ""); repeated(free) || repeated(free) {
-		t.Error("the empty key does not take the key away")
+	for range 2 {
+		if repeated(aggregate.ContextWithIdempotencyKey(ctx, "")) {
+			t.Error("the empty key does not take the key away")
+		}
 	}
 	run := func(w *aggregate.Work) error { return accounts.In(w, "b").Decide(Deposit{1}.Decide) }
 	if _, err := aggregate.Transact(ctx, store, run); !errors.Is(err, eventstore.ErrReusedKey) {
