@@ -154,10 +154,13 @@ func TestADeadlineWhileItRuns(t *testing.T) {
 	})
 	w.run(Config{})
 	w.ends(w.send(add{"warm", 1}), bus.OperationDone)
-	soon := bus.WithDeadline(time.Now().Add(4 * time.Second))
-	before, after := w.send(put{atDeciding, 1}, soon), w.send(put{atAppended, 1}, soon)
-	w.ends(before, bus.OperationExpired)
-	w.ends(after, bus.OperationDone)
+	// One after the other: the first would keep the second waiting until both are late.
+	for _, test := range []struct {
+		place string
+		end   bus.OperationState
+	}{{atAppended, bus.OperationDone}, {atDeciding, bus.OperationExpired}} {
+		w.ends(w.send(put{test.place, 1}, bus.WithDeadline(time.Now().Add(3*time.Second))), test.end)
+	}
 	if got := w.numbers(atDeciding); len(got) != 0 {
 		t.Errorf("the command that expired has added %v", got)
 	}
