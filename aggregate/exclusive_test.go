@@ -99,6 +99,10 @@ func TestExclusive(t *testing.T) {
 	if _, err := accounts.Handle(t.Context(), "a", Deposit{1}.Decide, exclusive); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("no lock: %v", err)
 	}
+	store.lock = func(f func() error) error { return errors.Join(f(), errors.New("disk on fire")) }
+	if _, err := accounts.Handle(t.Context(), "a", Withdraw{0}.nothing, exclusive); err != nil {
+		t.Errorf("nothing was to be stored, and yet: %v", err)
+	}
 	busy := 0
 	store.lock = func(f func() error) error {
 		if busy++; busy < 3 {
