@@ -60,12 +60,16 @@ func (s *Store) appendOnce(ctx context.Context, claim eventstore.Claim, outcome 
 	}
 	for range lookUps {
 		err = s.appendAgain(ctx, p)
-		if !errors.Is(err, errKnownKey) {
+		known := errors.Is(err, errKnownKey)
+		if !known && !errors.Is(err, eventstore.ErrConflict) && !errors.Is(err, eventstore.ErrStreamClosed) {
 			break
 		}
-		first, found, err := s.FirstOutcome(ctx, claim)
-		if err != nil || found {
-			return first, err
+		first, found, lookErr := s.FirstOutcome(ctx, claim)
+		if lookErr != nil || found {
+			return first, lookErr
+		}
+		if !known { // else the events that it met may be those of the first call
+			break
 		}
 	}
 	if err != nil {
@@ -104,17 +108,16 @@ func (s *Store) hashRequest(claim eventstore.Claim) []byte {
 	return mac.Sum(nil)
 }
 
-// queueKey waits for the key and ends the pipeline when it is known. It comes before the locks of streams, whose order
-// among each other is the same everywhere.
+// queueKey waits for the key. It comes before the locks of streams, whose order among each other is the same everywhere.
 func (o *once) queueKey(b *pgx.Batch, sql *statements) {
 	if !o.locked {
 		b.Queue(sql.lockKey, o.lock)
-		b.Queue(sql.refuseKnownKey, o.claim.Scope, o.claim.Key)
 	}
 }
 
-// queueOutcome stores the outcome if the append before it was accepted, which the statement sees for itself: the answer
-// of the append is not known before the end of the pipeline.
+// queueOutcome stores the outcome if there is none under the key, else it ends the transaction, and if the append before
+// it was accepted. The statement sees both for itself: the answer of the append is not known before the end of the
+// pipeline.
 func (p *plan) queueOutcome(b *pgx.Batch) {
 	n := len(p.writes)
 	streams, versions, events := make([]string, n), make([]int64, n), make([]int32, n)

@@ -72,7 +72,7 @@ BEGIN
 END $$;
 
 -- Called for an outcome that is found under a key whose command is about to be carried out.
-CREATE FUNCTION {schema}.refuse_known_key() RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION {schema}.refuse_known_key() RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
   RAISE EXCEPTION 'daybook: an outcome is stored under this key' USING ERRCODE = 'DB005';
 END $$;
