@@ -288,10 +288,10 @@ func TestClientDoesNotWait(t *testing.T) {
 	// Somebody listens until the end, which comes when there is a worker.
 	ends := make(chan []event, 1)
 	go func() { ends <- c.listen(t, at) }()
-	s.work(t)
+	working := s.work(t)
 	events := <-ends
 	if len(events) == 0 || events[len(events)-1].name != "done" {
-		t.Fatalf("the events are %v", events)
+		t.Fatalf("the events are %v, and the worker notes\n%s%s", events, working.out, working.notes)
 	}
 	var done said
 	if err := json.Unmarshal([]byte(events[len(events)-1].data), &done.body); err != nil || done.body.Result.Key == "" || done.body.Token == "" {
@@ -336,7 +336,9 @@ type event struct{ name, data string }
 
 // listen returns the events of a stream when it has ended.
 func (b caller) listen(t *testing.T, path string) (events []event) {
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.url+path, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), patience/4)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, b.url+path, nil)
 	if err != nil {
 		t.Error(err)
 		return nil

@@ -80,7 +80,7 @@ func explained(err error) *commandhttp.Problem {
 			Kind: "rule", Field: fieldOf(rule.Line, rule.Field), Value: rule.Value, Rule: rule.Rule, Detail: rule.Detail, Remedy: rule.Remedy,
 		}
 	}
-	if invalid := new(bus.InvalidCommandError); errors.As(err, &invalid) {
+	if err == nil {
 		return nil
 	}
 	return rejected(err.Error())

@@ -43,10 +43,11 @@ func (a *API) writes() {
 
 // valid refuses what no state of the ledger could make right, before anything is stored for it.
 func valid(c interface{ Validate() error }) error {
-	if err := c.Validate(); err != nil {
-		return explained(err)
+	err := c.Validate()
+	if p := explained(err); p != nil {
+		return p
 	}
-	return nil
+	return err
 }
 
 func reversal(r *http.Request, c *commands.ReverseEntry) error {
