@@ -50,7 +50,8 @@ func alternately(name string, first, second func() (float64, error)) ([]float64,
 }
 
 // laneFigure lets 64 callers command one aggregate, with and without lanes. Both have a cache, so that the length of the
-// stream does not count.
+// stream does not count. Bare optimistic retry begins again at once; what the pauses of Retry alone make of it is printed
+// beside it.
 func laneFigure(ctx context.Context, e *env) (figure, error) {
 	const callers = 64
 	store, err := postgres.New(ctx, e.pool, postgres.Config{MaxConns: callers})
@@ -59,11 +60,22 @@ func laneFigure(ctx context.Context, e *env) (figure, error) {
 	}
 	defer store.Close()
 	patient := aggregate.WithRetry(aggregate.Retry{Retries: 1_000_000})
-	bare := aggregate.NewRepository(store, counter, aggregate.WithCache(1<<20), aggregate.WithoutLanes(), patient)
+	atOnce := aggregate.WithRetry(aggregate.Retry{Retries: 1_000_000, Base: 1, Cap: 1})
+	bare := aggregate.NewRepository(store, counter, aggregate.WithCache(1<<20), aggregate.WithoutLanes(), atOnce)
+	pausing := aggregate.NewRepository(store, counter, aggregate.WithCache(1<<20), aggregate.WithoutLanes(), patient)
 	lanes := aggregate.NewRepository(store, counter, aggregate.WithCache(1<<20), patient)
 	ratios, err := alternately("64 callers on one stream, bare and with lanes (commands/s)",
-		func() (float64, error) { return commandsFor(ctx, bare, callers, oneStream(uuid.NewString()), nil) },
-		func() (float64, error) { return commandsFor(ctx, lanes, callers, oneStream(uuid.NewString()), nil) })
+		func() (float64, error) {
+			return commandsFor(ctx, bare, callers, oneStream(uuid.NewString()), countOne, nil)
+		},
+		func() (float64, error) {
+			return commandsFor(ctx, lanes, callers, oneStream(uuid.NewString()), countOne, nil)
+		})
+	if err != nil {
+		return figure{}, err
+	}
+	rate, err := commandsFor(ctx, pausing, callers, oneStream(uuid.NewString()), countOne, nil)
+	fmt.Printf("  the same without lanes, but with random pauses: %.1f\n", rate)
 	return newFigure("commands", "64 callers on one stream, with lanes", "×", "bare optimistic retry", 5, true, ratios), err
 }
 
@@ -133,7 +145,8 @@ func snapshotFigure(ctx context.Context, e *env) (figure, error) {
 	return newFigure("commands", "load of 30,000 events with a snapshot", "×", "load of a stream of 100 events", 1.5, false, ratios), err
 }
 
-// keyFigure compares commands with and without an idempotency key, 32 callers on streams of their own.
+// keyFigure compares commands with and without an idempotency key, 32 callers on streams of their own. The events are
+// those of the append figures.
 func keyFigure(ctx context.Context, e *env) (figure, error) {
 	const callers = 32
 	store, err := postgres.New(ctx, e.pool, postgres.Config{MaxConns: callers})
@@ -141,17 +154,34 @@ func keyFigure(ctx context.Context, e *env) (figure, error) {
 		return figure{}, err
 	}
 	defer store.Close()
-	r := aggregate.NewRepository(store, counter)
+	r := aggregate.NewRepository(store, notebook)
 	keyed := func() aggregate.HandleOption { return aggregate.WithIdempotencyKey(uuid.NewString()) }
-	ratios, err := alternately("32 callers, without and with a key (commands/s)",
-		func() (float64, error) { return commandsFor(ctx, r, callers, freshStreams(), nil) },
-		func() (float64, error) { return commandsFor(ctx, r, callers, freshStreams(), keyed) })
-	return newFigure("commands", "with an idempotency key, 32 callers", "×", "the same commands without", 0.8, true, ratios), err
+	ratios, err := alternately("32 callers, 3 events of 300 bytes, without and with a key (commands/s)",
+		func() (float64, error) { return commandsFor(ctx, r, callers, freshStreams(), note, nil) },
+		func() (float64, error) { return commandsFor(ctx, r, callers, freshStreams(), note, keyed) })
+	return newFigure("commands", "with an idempotency key, 3 events, 32 callers", "×", "the same commands without", 0.8, true, ratios), err
+}
+
+// noted is an event with as many bytes as those of the append figures.
+type noted struct{ Text []byte }
+
+var notebook = aggregate.Define("notebook", func(n int, _ noted) int { return n + 1 },
+	eventstore.NewCatalog(eventstore.TypeOf[noted]("notebook.noted")))
+
+func note(int) ([]noted, error) {
+	events := make([]noted, eventsPerAppend)
+	for i := range events {
+		events[i].Text = payload
+	}
+	return events, nil
 }
 
 // commandsFor lets callers command for a time and returns commands per second. target names the aggregate of a caller's
 // n-th command.
-func commandsFor(ctx context.Context, r *counters, callers int, target func(caller, n int) string, option func() aggregate.HandleOption) (float64, error) {
+func commandsFor[S, E any](ctx context.Context, r *aggregate.Repository[S, E], callers int, target func(caller, n int) string,
+	decide func(S) ([]E, error), option func() aggregate.HandleOption,
+) (float64, error) {
+	ctx = eventstore.WithMetadata(ctx, sample)
 	var total atomic.Int64
 	var wg sync.WaitGroup
 	errs := make(chan error, callers)
@@ -163,7 +193,7 @@ func commandsFor(ctx context.Context, r *counters, callers int, target func(call
 				if option != nil {
 					opts = append(opts, option())
 				}
-				if _, err := r.Handle(ctx, target(c, n), countOne, opts...); err != nil {
+				if _, err := r.Handle(ctx, target(c, n), decide, opts...); err != nil {
 					errs <- err
 					return
 				}
