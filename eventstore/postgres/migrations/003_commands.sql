@@ -139,18 +139,20 @@ BEGIN
     passed := least(passed, held - 1);
   END IF;
   IF passed <= cleaned THEN RETURN cleaned; END IF;
+  -- In this order, as each statement sees what has been committed by then: whoever begins to follow between the two is seen
+  -- by the second, and until then by the first as a topic that nobody follows.
+  held := (SELECT o.first_position FROM {schema}.outbox o
+            WHERE o.first_position > cleaned AND o.first_position <= passed AND o.recorded_at > raise_cleaned.now - hold
+              AND NOT EXISTS (SELECT FROM {schema}.subscribers s WHERE s.topic = o.topic AND s.state = 'following')
+            ORDER BY o.first_position LIMIT 1);
+  passed := least(passed, held - 1);
+  IF passed <= cleaned THEN RETURN cleaned; END IF;
   held := (SELECT min(f.at)
              FROM {schema}.subscribers s
              LEFT JOIN LATERAL (SELECT min(g.floor) AS floor FROM {schema}.segments g
                                  WHERE g.consumer = s.consumer AND g.version = s.version) p ON true,
              LATERAL {schema}.first_not_passed(s.topic, greatest(coalesce(p.floor, 0), s.start_position)) f
             WHERE s.state = 'following');
-  passed := least(passed, held - 1);
-  IF passed <= cleaned THEN RETURN cleaned; END IF;
-  held := (SELECT o.first_position FROM {schema}.outbox o
-            WHERE o.first_position > cleaned AND o.first_position <= passed AND o.recorded_at > raise_cleaned.now - hold
-              AND NOT EXISTS (SELECT FROM {schema}.subscribers s WHERE s.topic = o.topic AND s.state = 'following')
-            ORDER BY o.first_position LIMIT 1);
   passed := least(passed, held - 1);
   IF passed <= cleaned THEN RETURN cleaned; END IF;
   INSERT INTO {schema}.outbox_topics AS t (topic, cleaned)
