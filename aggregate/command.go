@@ -61,12 +61,12 @@ func (c *command) decide(ctx context.Context) error {
 // refuse answers for a run that did not decide. With a key, a refusal that holds for good is stored first.
 func (c *command) refuse(ctx context.Context, err error) (Receipt, error) {
 	c.learn()
-	if c.key == nil || c.work.failed != nil {
+	if c.key == nil {
 		return Receipt{}, err
 	}
 	outcome, lasts := c.key.outcomeOf(err, c.work.refusals())
-	if !lasts {
-		return Receipt{}, err
+	if c.work.failed != nil || !lasts {
+		return c.before(ctx, err)
 	}
 	done, failure := certain(ctx, c.retry, func() (stored, error) {
 		return c.once(ctx, c.key.store, outcome)
@@ -79,6 +79,21 @@ func (c *command) refuse(ctx context.Context, err error) (Receipt, error) {
 		return Receipt{}, classify(c.operation, fmt.Errorf("store the refusal: %w", failure))
 	case done.first != nil:
 		return c.repeat(*done.first)
+	}
+	c.key.noteRefusal()
+	return Receipt{}, err
+}
+
+// before answers for a run that ended in an error that is no outcome: the command may have had one all the same.
+func (c *command) before(ctx context.Context, err error) (Receipt, error) {
+	if c.key.doubtful || c.attempts > 1 {
+		return Receipt{}, err // it was looked for
+	}
+	switch outcome, known, lookErr := c.key.first(ctx); {
+	case known:
+		return c.repeat(outcome)
+	case errors.Is(lookErr, eventstore.ErrReusedKey):
+		return Receipt{}, classify(c.operation, lookErr)
 	}
 	return Receipt{}, err
 }

@@ -303,7 +303,7 @@ func TestTellIfRunning(t *testing.T) {
 		}
 		return []Event{Deposited{1}}, nil
 	}, tell))
-	if again := must[accountResult](t)(accounts.Handle(t.Context(), "a", never(t), tell)); !again.Repeated || len(store.once.held) != 0 || store.once.holds != 2 {
+	if again := must[accountResult](t)(accounts.Handle(t.Context(), "a", otherwise, tell)); !again.Repeated || len(store.once.held) != 0 || store.once.holds != 2 {
 		t.Errorf("%+v, held %v", again, store.once.held)
 	}
 	// A panic lets go of everything.

@@ -21,7 +21,7 @@ type (
 // one [Transact].
 func ContextWithIdempotencyKey(ctx context.Context, key string, opts ...KeyOption) context.Context {
 	option := WithIdempotencyKey(key, opts...)
-	option.used = new(atomic.Bool)
+	option.used, option.refused = new(atomic.Bool), new(atomic.Bool)
 	return context.WithValue(ctx, contextKey{}, &option)
 }
 
@@ -36,6 +36,13 @@ func ContextWithVersion(ctx context.Context, v eventstore.ExpectedVersion) conte
 func KeyUsed(ctx context.Context) bool {
 	option := keyOfContext(ctx)
 	return option != nil && option.used.Load()
+}
+
+// KeyRefused reports whether the command under the key that [ContextWithIdempotencyKey] put into ctx was refused, for
+// good: a repeat gets that refusal again, whatever its handler makes of the first.
+func KeyRefused(ctx context.Context) bool {
+	option := keyOfContext(ctx)
+	return option != nil && option.refused.Load()
 }
 
 func keyOfContext(ctx context.Context) *IdempotencyOption {

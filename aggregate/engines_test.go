@@ -218,7 +218,7 @@ func TestTwoProcessesWithOneKey(t *testing.T) {
 			}
 			return order{put: 1}.Decide(a)
 		}, tell)
-		again, err2 := accounts[1].Handle(t.Context(), "a", never(t), tell)
+		again, err2 := accounts[1].Handle(t.Context(), "a", otherwise, tell)
 		if err != nil || err2 != nil || result.Repeated || !again.Repeated || again.Version != result.Version {
 			t.Errorf("%+v, %v, then %+v, %v", result, err, again, err2)
 		}

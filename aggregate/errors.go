@@ -112,6 +112,12 @@ func Transient(err error) error {
 	return &transientError{err}
 }
 
+// IsTransient reports whether err is marked by [Transient].
+func IsTransient(err error) bool {
+	var transient *transientError
+	return errors.As(err, &transient)
+}
+
 // retryableError marks an error of the store after which the work is run again. An error of the domain never carries
 // it, so a rule that happens to return a conflict of its own is not run again.
 type retryableError struct{ err error }

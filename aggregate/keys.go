@@ -38,7 +38,8 @@ type IdempotencyOption struct {
 	scope   *string
 	request []byte
 	tell    bool
-	used    *atomic.Bool // of a key in a context: whether a command has taken it
+	// Of a key in a context: whether a command has taken it, and whether it was refused.
+	used, refused *atomic.Bool
 }
 
 func (o IdempotencyOption) applyHandle(c *handleConfig) { c.key = &o }
@@ -65,18 +66,25 @@ func TellIfRunning() KeyOption { return func(o *IdempotencyOption) { o.tell = tr
 // maxScope is the longest scope that stores take.
 const maxScope = 200
 
+// ScopeOf is the scope of a key without [InScope].
+func ScopeOf(m eventstore.Metadata) string {
+	if m.Tenant == "" && m.Actor == "" {
+		return ""
+	}
+	// Escaped, so that "a/b" and "c" are not "a" and "b/c".
+	scope := url.PathEscape(m.Tenant) + "/" + url.PathEscape(m.Actor)
+	if len(scope) > maxScope {
+		sum := sha256.Sum256([]byte(scope))
+		scope = "sha256:" + hex.EncodeToString(sum[:])
+	}
+	return scope
+}
+
 // claim returns the claim that stands for the key when it is used for the operation.
 func (o *IdempotencyOption) claim(ctx context.Context, operation string) (eventstore.Claim, error) {
-	scope := ""
+	scope := ScopeOf(eventstore.MetadataFrom(ctx))
 	if o.scope != nil {
 		scope = *o.scope
-	} else if m := eventstore.MetadataFrom(ctx); m.Tenant != "" || m.Actor != "" {
-		// Escaped, so that "a/b" and "c" are not "a" and "b/c".
-		scope = url.PathEscape(m.Tenant) + "/" + url.PathEscape(m.Actor)
-		if len(scope) > maxScope {
-			sum := sha256.Sum256([]byte(scope))
-			scope = "sha256:" + hex.EncodeToString(sum[:])
-		}
 	}
 	call, err := newEventID()
 	if err != nil {
@@ -97,6 +105,8 @@ type keyed struct {
 	claim    eventstore.Claim
 	option   *IdempotencyOption
 	refusals []Refusal
+	// doubtful: there is reason to think that an outcome is stored, so it is looked for before anything is decided.
+	doubtful bool
 }
 
 func newKeyed(ctx context.Context, store any, option *IdempotencyOption, operation string, refusals []Refusal) (*keyed, error) {
@@ -135,6 +145,13 @@ func (k *keyed) expired(ctx context.Context, reused error) (eventstore.Outcome, 
 	return outcome, true, nil
 }
 
+// noteRefusal tells [KeyRefused].
+func (k *keyed) noteRefusal() {
+	if k.option.refused != nil {
+		k.option.refused.Store(true)
+	}
+}
+
 // outcomeOf returns the outcome to store for an error of a decision, and whether there is one.
 func (k *keyed) outcomeOf(err error, more []Refusal) (eventstore.Outcome, bool) {
 	if !lasting(err) {
@@ -152,9 +169,8 @@ func (k *keyed) outcomeOf(err error, more []Refusal) (eventstore.Outcome, bool) 
 
 // lasting reports whether an error of a decision says something about the command, rather than about the moment.
 func lasting(err error) bool {
-	var transient *transientError
 	var store *storeError
-	if eventstore.IsRetryable(err) || errors.As(err, &transient) || errors.As(err, &store) {
+	if eventstore.IsRetryable(err) || IsTransient(err) || errors.As(err, &store) {
 		return false
 	}
 	for _, passing := range [...]error{
@@ -186,6 +202,7 @@ func (k *keyed) answer(outcome eventstore.Outcome) error {
 	case eventstore.OutcomeExpired:
 		return &ExpiredError{Scope: k.claim.Scope, Key: k.claim.Key, At: outcome.At}
 	}
+	k.noteRefusal()
 	refused := &RefusedError{Code: outcome.Code, Text: outcome.Text, At: outcome.At}
 	for _, r := range append(k.refusals[:len(k.refusals):len(k.refusals)], alwaysRefuses...) {
 		if r.code == outcome.Code && outcome.Code != "" {
@@ -195,3 +212,24 @@ func (k *keyed) answer(outcome eventstore.Outcome) error {
 	}
 	return refused
 }
+
+// repeats is what part of the last commands with a key were repeats. While they are rare, a command is not looked up
+// before it is decided, which would cost each of them a round trip: a repeat is then recognised by the append. When
+// clients send again what they have no answer to, they come in numbers, and the look-up saves more than it costs.
+var repeats rate
+
+// rate is a part of one, smoothed over the last few dozen.
+type rate struct{ smoothed atomic.Int64 }
+
+const whole = 1 << 16
+
+func (r *rate) note(hit bool) {
+	now, before := int64(0), r.smoothed.Load()
+	if hit {
+		now = whole
+	}
+	r.smoothed.CompareAndSwap(before, before+(now-before)/32) // one that is lost does not matter
+}
+
+// high: more than one in 16.
+func (r *rate) high() bool { return r.smoothed.Load() > whole/16 }

@@ -109,11 +109,15 @@ func (c *command) carryOut(ctx context.Context) (receipt Receipt, err error) {
 		if c.key, err = newKeyed(ctx, c.store, c.config.key, c.operation, c.config.refusals); err != nil {
 			return Receipt{}, err
 		}
-		leave, err := enterGate(ctx, c.key.store, c.key.claim, c.config.key.tell)
+		leave, waited, err := enterGate(ctx, c.key.store, c.key.claim, c.config.key.tell)
 		if err != nil {
 			return Receipt{}, fmt.Errorf("aggregate: %s: %w", c.operation, err)
 		}
-		defer func() { leave(err == nil || receipt.Repeated) }()
+		c.key.doubtful = waited || repeats.high()
+		defer func() {
+			leave(err == nil || receipt.Repeated)
+			repeats.note(receipt.Repeated)
+		}()
 	}
 	defer c.leaveLanes()
 	for try := 1; ; try++ {
@@ -135,10 +139,10 @@ func (c *command) carryOut(ctx context.Context) (receipt Receipt, err error) {
 	}
 }
 
-// try is one try of the command: look whether it was carried out before, decide (or find that what was decided stands),
-// append.
+// try is one try of the command: look whether it was carried out before if there is reason to, decide (or find that what
+// was decided stands), append.
 func (c *command) try(ctx context.Context, last bool) (receipt Receipt, err error) {
-	if c.key != nil {
+	if c.key != nil && (c.key.doubtful || c.attempts > 0) {
 		outcome, known, err := c.key.first(ctx)
 		if err != nil {
 			return Receipt{}, classify(c.operation, err)

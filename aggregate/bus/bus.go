@@ -114,14 +114,11 @@ func HandleAggregate[C, S, E any](b *Bus, t CommandType[C], repository *aggregat
 	})
 }
 
-// marked is the type of what [aggregate.Transient] marks.
-var marked = reflect.TypeOf(aggregate.Transient(errors.New("any")))
-
 // transient reports an error after which the same command may succeed, so that it is no answer.
 func transient(err error) bool {
 	return eventstore.IsRetryable(err) || errors.Is(err, eventstore.ErrUnconfirmed) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
-		errors.As(err, reflect.New(marked).Interface())
+		aggregate.IsTransient(err)
 }
 
 func add[C any](b *Bus, t CommandType[C], target func(any) string, h Handler) {

@@ -65,8 +65,8 @@ type Reply struct {
 	Token eventstore.Token
 	// Repeated: the command had been carried out, or refused, before; this is the first answer again.
 	Repeated bool
-	// Refused: the error that comes with the reply is an answer of the domain, not a failure. [HandleAggregate] sets it;
-	// a handler of your own may.
+	// Refused: the error that comes with the reply is an answer of the domain, not a failure. The bus sets it when the
+	// refusal is stored under the command's key, and [HandleAggregate] always; a handler of your own may.
 	Refused bool
 	// Attempts is how often it was decided; 0 when the handler does not say.
 	Attempts int

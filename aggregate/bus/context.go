@@ -2,11 +2,8 @@ package bus
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"net/url"
 
 	"github.com/daybook-go/daybook/aggregate"
 	"github.com/daybook-go/daybook/eventstore"
@@ -15,22 +12,6 @@ import (
 // ErrExpired: the command came too late to begin, and was not executed. It is [aggregate.ErrExpired]. Details are in
 // [*ExpiredError], or, when a command that expired before is sent again, in [*aggregate.ExpiredError].
 var ErrExpired = aggregate.ErrExpired
-
-// maxScope is the longest scope that stores take.
-const maxScope = 200
-
-// scopeOf is the scope of a command that names none, and equal to that of a key without [aggregate.InScope].
-func scopeOf(m eventstore.Metadata) string {
-	if m.Tenant == "" && m.Actor == "" {
-		return ""
-	}
-	scope := url.PathEscape(m.Tenant) + "/" + url.PathEscape(m.Actor)
-	if len(scope) > maxScope {
-		sum := sha256.Sum256([]byte(scope))
-		scope = "sha256:" + hex.EncodeToString(sum[:])
-	}
-	return scope
-}
 
 // describe puts the command's metadata into ctx, as that of what it causes.
 func (c *Command) describe(ctx context.Context) context.Context {

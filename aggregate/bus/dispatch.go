@@ -130,7 +130,7 @@ func (c *Command) complete(r *route) error {
 		c.Key = c.ID.String()
 	}
 	if c.Scope == "" {
-		c.Scope = scopeOf(c.Metadata)
+		c.Scope = aggregate.ScopeOf(c.Metadata)
 	}
 	if c.Target == "" && r.target != nil {
 		c.Target = r.target(c.Payload)
@@ -195,14 +195,18 @@ func (b *Bus) execute(ctx context.Context, c *Command) (reply Reply, err error) 
 	if err := ctx.Err(); err != nil {
 		return Reply{}, notBegun(c, err)
 	}
+	within := handlerContext(ctx, c)
 	defer func() {
 		run.attempts += max(1, reply.Attempts)
 		if errors.Is(err, aggregate.ErrRefused) {
 			reply.Refused, reply.Repeated = true, true
 		}
+		if panicked := new(PanicError); err != nil && aggregate.KeyRefused(within) && !errors.As(err, &panicked) {
+			reply.Refused = true // as a repeat will be told
+		}
 	}()
 	defer b.guard(ctx, c, &err)
-	return run.route.handle(handlerContext(ctx, c), c)
+	return run.route.handle(within, c)
 }
 
 // guarded makes an error of a panic at once, so that the middleware around sees all ends of a command in one form.

@@ -66,12 +66,13 @@
 //
 // # Caveats
 //
-// Handlers of one's own say what is a refusal: with bus.Reply.Refused, or by an error that the registry knows. Any other
-// error is a fault, 500. But if such an error came out of a decision, it is stored as the outcome of the key, and its repeat
-// is a refusal, 422, with that text: declare what rules say, and mark what may pass with [aggregate.Transient].
+// What an [aggregate] stores as the refusal of a key is a refusal, 422 with its text, also of an error that nobody declared:
+// mark what may pass with [aggregate.Transient]. Without a key, handlers of one's own say what is a refusal: with
+// bus.Reply.Refused, or by an error that the registry knows. Any other error is a fault, 500.
 //
 // What a Render or a Location says must follow from the reply alone, or a repeat will say something else; the same holds
-// for an Explain that looks into an error, as a repeated refusal has nothing but code and text. A result is shown for an
+// for an Explain that looks into an error, as a repeated refusal has nothing but code and text, which is what
+// Config.ExplainRefusal is for: it says the same of a refusal, of its repeat, and of the operation that ended with it. A result is shown for an
 // operation as the handler's JSON, not as Render has it.
 //
 // An ETag made of a version does not change when a new release renders the same state in another way. That of a command's
