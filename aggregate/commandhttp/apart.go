@@ -122,6 +122,13 @@ func (a *API) problemOfOperation(op bus.Operation) *Problem {
 			return &Problem{Kind: kindPrecondition, Field: "If-Match"}
 		case op.Code == "forbidden":
 			return &Problem{Kind: kindForbidden}
+		case op.Code == "stream_closed":
+			return &Problem{Kind: kindClosed}
+		}
+		if a.cfg.ExplainRefusal != nil {
+			if p := a.cfg.ExplainRefusal(op.Code, op.Reason); p != nil {
+				return p
+			}
 		}
 		if t, ok := a.cfg.Problems.byCode(op.Code); ok {
 			return t.refuse(op.Reason)

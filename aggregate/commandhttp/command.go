@@ -65,7 +65,8 @@ type Endpoint[C any] struct {
 	// stays as it is, as a [json.RawMessage], and any other is left out.
 	Result func(contentType string, data []byte) (any, error)
 	// Explain makes a problem of an error, before the registry is asked; nil leaves it to the registry. Of a repeated
-	// refusal it sees an [*aggregate.RefusedError], and it is not asked about operations.
+	// refusal it sees an [*aggregate.RefusedError], and it is not asked about operations: what a refusal says everywhere
+	// is up to Config.ExplainRefusal.
 	Explain func(err error, c C) *Problem
 	// Within is how long a command of a caller who does not wait may take to begin. Default: for ever.
 	Within time.Duration

@@ -46,10 +46,10 @@
 // GET /operations/{id} shows {id, state, progress, note, result, problem, token, etag, accepted, started, changed,
 // finished, deadline, links}; times and members that are not known are left out. The state is accepted, running, done,
 // refused, expired or failed. One that failed is data under 200: its problem is the one that the request would have been
-// answered with. Other scopes get 404. The ETag is the revision. Prefer: wait=N waits for the end. With
-// Accept: text/event-stream each change is pushed, as an event with the revision as its id, the state as its name and
-// the same JSON as its data; Last-Event-ID goes on from there, the stream ends with the operation, and who comes again
-// after that gets 204.
+// answered with, as far as the code and the text of a refusal tell; see Config.ExplainRefusal. Other scopes get 404. The
+// ETag is the revision. Prefer: wait=N waits for the end. With Accept: text/event-stream each change is pushed, as an
+// event with the revision as its id, the state as its name and the same JSON as its data; Last-Event-ID goes on from
+// there, the stream ends with the operation, and who comes again after that gets 204.
 //
 // # Guarantees
 //
@@ -71,8 +71,7 @@
 // bus.Reply.Refused, or by an error that the registry knows. Any other error is a fault, 500.
 //
 // What a Render or a Location says must follow from the reply alone, or a repeat will say something else; the same holds
-// for an Explain that looks into an error, as a repeated refusal has nothing but code and text, which is what
-// Config.ExplainRefusal is for: it says the same of a refusal, of its repeat, and of the operation that ended with it. A result is shown for an
+// for an Explain that looks into an error, as a repeated refusal has nothing but code and text. A result is shown for an
 // operation as the handler's JSON, not as Render has it.
 //
 // An ETag made of a version does not change when a new release renders the same state in another way. That of a command's

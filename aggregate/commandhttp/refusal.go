@@ -27,7 +27,9 @@ func (a *API) problemOf(err error) *Problem {
 	if errors.As(err, &p) {
 		return p
 	}
-	for _, find := range []func(error) *Problem{protocol, a.cfg.Problems.declared, a.cfg.Explain, known, undeclared} {
+	for _, find := range []func(error) *Problem{
+		protocol, a.explained, a.cfg.Problems.declared, a.cfg.Explain, known, undeclared,
+	} {
 		if find == nil {
 			continue
 		}
@@ -75,6 +77,35 @@ func protocol(err error) *Problem {
 		return &Problem{Kind: kindRule, Title: "The request is not valid", Detail: invalid.Err.Error(), Remedy: "see detail"}
 	}
 	return nil
+}
+
+// explained is what the program says about a refusal, given what is known of it when it is repeated.
+func (a *API) explained(err error) *Problem {
+	if a.cfg.ExplainRefusal == nil || errors.Is(err, eventstore.ErrStreamClosed) {
+		return nil
+	}
+	var (
+		repeated *aggregate.RefusedError
+		first    refusal
+	)
+	if errors.As(err, &repeated) {
+		return a.cfg.ExplainRefusal(repeated.Code, repeated.Text)
+	}
+	code, declared := a.cfg.Problems.codeOf(err)
+	if !declared && !errors.As(err, &first) {
+		return nil
+	}
+	return a.cfg.ExplainRefusal(code, err.Error())
+}
+
+// codeOf is the code of a rule's own error, and whether the registry knows the error.
+func (p *Problems) codeOf(err error) (code string, known bool) {
+	for _, t := range p.types {
+		if t.For != nil && errors.Is(err, t.For) {
+			return t.Code, true
+		}
+	}
+	return "", false
 }
 
 // declared is what the registry says about an error of the domain.
