@@ -55,6 +55,9 @@ func WithoutKey() TypeOption { return func(c *typeConfig) { c.withoutKey = true 
 // TypeOf runs while package variables are set up, so that a mistake stops every program and test before main. It
 // panics, naming the remedy, when the name is malformed, when C is not a named struct, when the codec cannot carry every
 // part of C (see [eventstore.Msgpack] for the rules), and when Target was given a function of another type.
+//
+// A field with the codec's tag "-" is no part of the command: it is not stored, not sent, and not compared when a key comes
+// again. What a handler or the id of HandleAggregate looks at must not have it.
 func TypeOf[C any](name string, opts ...TypeOption) CommandType[C] {
 	goType := reflect.TypeFor[C]()
 	config := typeConfig{codec: eventstore.Msgpack}

@@ -52,7 +52,10 @@ type Endpoint[C any] struct {
 	NoBody bool
 	// Decode reads the command from a body of JSON. It is called only when the body is UTF-8. Default: [DecodeJSON].
 	Decode func(body []byte) (C, error)
-	// Fill adds to the command what the body does not have, such as r.PathValue("id"). It must not read the body.
+	// Fill adds to the command what the body does not have, such as r.PathValue("id"). It must not read the body. What it
+	// sets must be stored with the command: a field that the codec of its type leaves out, as [eventstore.JSON] does with
+	// the tag `json:"-"`, is missing when the command is carried out later, and two requests that differ in it alone are
+	// one request under one key.
 	Fill func(r *http.Request, c *C) error
 	// Status is that of a request that was carried out. Default: 200, or 204 when there is nothing to show.
 	Status int

@@ -2,7 +2,9 @@
 // request is, a caller says which version it decided on, an overloaded server says when to come back, and a caller that
 // does not want to wait asks later.
 //
-//	api, err := commandhttp.New(commandhttp.Config{Bus: commands, Gate: gate, Caller: whoIs, Operations: queue, Problems: problems})
+//	api, err := commandhttp.New(commandhttp.Config{
+//		Bus: commands, Gate: gate, Caller: whoIs, Operations: queue, Problems: problems, Logger: logger,
+//	})
 //	commandhttp.Command(api, "POST /accounts/{id}/withdrawals", commandhttp.Endpoint[Withdraw]{
 //		IfMatch: commandhttp.Optional, Status: http.StatusCreated,
 //		Fill: func(r *http.Request, c *Withdraw) error { c.Account = r.PathValue("id"); return nil },
