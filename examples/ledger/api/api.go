@@ -85,7 +85,7 @@ func New(cfg Config) (*API, error) {
 	var err error
 	a.API, err = commandhttp.New(commandhttp.Config{
 		Bus: cfg.Bus, Gate: cfg.Gate, Caller: callerOf, Operations: cfg.Operations,
-		Problems: problems, Explain: away,
+		Problems: problems, ExplainRefusal: rejected, Explain: away,
 		Tokens:        commandhttp.Tokens{Epoch: cfg.Store.Epoch(), Partitions: cfg.Store.Partitions()},
 		WaitParameter: "wait", Grace: grace, Logger: a.log,
 	})

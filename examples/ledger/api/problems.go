@@ -71,23 +71,20 @@ func kindOf(rule string) string {
 	return "rule"
 }
 
-// explained makes a problem of what a rule said, also when it said so long ago or in another process, or nil of an error
-// that is not a rule's.
-func explained(err error) *commandhttp.Problem {
+// broken makes a problem of what a rule says about a command by itself, or nil of an error that is not a rule's.
+func broken(err error) *commandhttp.Problem {
 	var rule *journal.RuleError
-	if errors.As(err, &rule) {
-		return &commandhttp.Problem{
-			Kind: "rule", Field: fieldOf(rule.Line, rule.Field), Value: rule.Value, Rule: rule.Rule, Detail: rule.Detail, Remedy: rule.Remedy,
-		}
-	}
-	if err == nil {
+	if !errors.As(err, &rule) {
 		return nil
 	}
-	return rejected(err.Error())
+	return &commandhttp.Problem{
+		Kind: "rule", Field: fieldOf(rule.Line, rule.Field), Value: rule.Value, Rule: rule.Rule, Detail: rule.Detail, Remedy: rule.Remedy,
+	}
 }
 
-// rejected reads the text of a refusal, which is all that is left of it when it is repeated.
-func rejected(text string) *commandhttp.Problem {
+// rejected makes a problem of what a rule said about the state of the ledger, perhaps long ago or in another process. The
+// text has all of it, and is what is left of a refusal when it is repeated; nil is for a text of somebody else's.
+func rejected(_, text string) *commandhttp.Problem {
 	r, ok := book.ParseRejection(text)
 	if !ok {
 		return nil

@@ -15,11 +15,10 @@ import (
 func (a *API) writes() {
 	commandhttp.Command(a.API, "POST /entries", commandhttp.Endpoint[commands.PostEntry]{
 		Status: http.StatusCreated, Fill: func(_ *http.Request, c *commands.PostEntry) error { return valid(c) },
-		Location: entryOf[commands.PostEntry], Explain: explain[commands.PostEntry],
+		Location: entryOf[commands.PostEntry],
 	})
 	commandhttp.Command(a.API, "POST /entries/{key}/reversal", commandhttp.Endpoint[commands.ReverseEntry]{
-		Status: http.StatusCreated, Fill: reversal,
-		Location: entryOf[commands.ReverseEntry], Explain: explain[commands.ReverseEntry],
+		Status: http.StatusCreated, Fill: reversal, Location: entryOf[commands.ReverseEntry],
 	})
 	commandhttp.Command(a.API, "POST /accounts", commandhttp.Endpoint[commands.OpenAccount]{
 		Status: http.StatusCreated, IfMatch: commandhttp.Required,
@@ -27,7 +26,6 @@ func (a *API) writes() {
 		Location: func(_ *http.Request, c commands.OpenAccount, _ bus.Reply) string {
 			return "/accounts/" + url.PathEscape(c.Name)
 		},
-		Explain: explain[commands.OpenAccount],
 	})
 	commandhttp.Command(a.API, "PUT /accounts/{name}", commandhttp.Endpoint[commands.ChangeTerms]{
 		IfMatch: commandhttp.Required,
@@ -37,14 +35,13 @@ func (a *API) writes() {
 			}
 			return valid(c)
 		},
-		Explain: explain[commands.ChangeTerms],
 	})
 }
 
 // valid refuses what no state of the ledger could make right, before anything is stored for it.
 func valid(c interface{ Validate() error }) error {
 	err := c.Validate()
-	if p := explained(err); p != nil {
+	if p := broken(err); p != nil {
 		return p
 	}
 	return err
@@ -83,5 +80,3 @@ func entryOf[C any](_ *http.Request, _ C, reply bus.Reply) string {
 	}
 	return "/entries/" + reply.Stream.ID
 }
-
-func explain[C any](err error, _ C) *commandhttp.Problem { return explained(err) }
