@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/daybook-go/daybook/aggregate"
 	"github.com/daybook-go/daybook/aggregate/bus"
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/internal/consumer"
@@ -221,8 +222,8 @@ func (d *Dispatcher) waits(err error) {
 
 // scopeOf is the scope of a command: its own, or that of its metadata, as the bus has it.
 func scopeOf(c bus.Command) string {
-	if c.Scope == "" && (c.Metadata.Tenant != "" || c.Metadata.Actor != "") {
-		return c.Metadata.Tenant + "/" + c.Metadata.Actor
+	if c.Scope == "" {
+		return aggregate.ScopeOf(c.Metadata)
 	}
 	return c.Scope
 }

@@ -1,6 +1,8 @@
 package commands
 
 import (
+	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -80,5 +82,37 @@ func TestBrokenCommands(t *testing.T) {
 	}
 	if _, err := command(eventstore.RecordedEvent{Version: 1, Stream: eventstore.NewStreamID("a", "b")}); err == nil {
 		t.Error("an event was read as a command")
+	}
+}
+
+// A command that got its sender only when it was sent has the scope that the bus would have given it: nobody shares it.
+func TestScopesOfSendersDiffer(t *testing.T) {
+	t.Parallel()
+	b := bus.New(bus.Config{})
+	bus.Handle(b, addType, func(context.Context, add) (bus.Reply, error) { return bus.Reply{}, nil })
+	ids := map[uuid.UUID]string{}
+	for _, m := range []eventstore.Metadata{
+		{}, {Tenant: "a/b", Actor: "c"}, {Tenant: "a", Actor: "b/c"}, {Tenant: "ä"}, {Actor: "ä"}, {Tenant: strings.Repeat("x", 300)},
+	} {
+		ctx := eventstore.WithMetadata(t.Context(), m)
+		prepared, err := b.Prepare(ctx, add{"a", 1}, bus.WithKey("k"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		bare, err := b.Encode(add{"a", 1}, bus.WithKey("k"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent, err := named(ctx, bare)
+		if err != nil || sent.Scope != prepared.Scope {
+			t.Errorf("%.20v: scope %.80q, %v; the bus says %.80q", m, sent.Scope, err, prepared.Scope)
+		}
+		if _, err := message(sent); err != nil {
+			t.Errorf("%.20v cannot be sent: %v", m, err)
+		}
+		if before, taken := ids[sent.ID]; taken {
+			t.Errorf("%q and %q are one", before, sent.Scope)
+		}
+		ids[sent.ID] = sent.Scope
 	}
 }
