@@ -46,7 +46,8 @@ func (f optionFunc) applyRepository(c *repositoryConfig) { f(c) }
 // They are stored beside the commands, one after the other; see [Repository.Snapshots], whose Drain waits for them before
 // a program closes its store. When more are due than fit into Policy.Queue, the rest is dropped and due again later.
 //
-// A repository on a store that is bound to a caller's transaction must go without.
+// Do not give it to a repository on a store that is bound to a caller's transaction: what stores snapshots reads from the
+// store in a goroutine of its own, and would use the transaction beside the caller. Nothing refuses that.
 func WithSnapshots(s snapshot.Store, policy snapshot.Policy) Option {
 	return optionFunc(func(c *repositoryConfig) { c.store, c.policy = s, policy })
 }

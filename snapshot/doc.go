@@ -29,7 +29,8 @@
 //   - A snapshot holds what the codec stores. Two pointers to one value come back as two values, and what the tag "-"
 //     or a method of its own leaves out is gone.
 //   - A snapshot store must read the same events as the repository's store. A repository on a store that is bound to
-//     a caller's transaction goes without snapshots: its own events are not visible from outside the transaction.
+//     a caller's transaction must not have aggregate.WithSnapshots: its own events are not visible from outside the
+//     transaction, which snapshots would use beside the caller.
 //   - Snapshots of earlier shapes and revisions stay until [Store].Delete, because releases run side by side.
 //   - A program that ends loses what its queues hold, unless it waits for them; they are due again later.
 //
