@@ -18,7 +18,8 @@ import (
 
 // Config says how a [Bus] behaves. The zero value works.
 type Config struct {
-	// Logger gets the stacks of panics; what else is logged is up to [Log]. Default: slog.Default().
+	// Logger gets the stacks of panics, and of their values the types; what else is logged is up to [Log]. Default:
+	// slog.Default().
 	Logger *slog.Logger
 	// Clock says whether a deadline has passed. Default: time.Now.
 	Clock func() time.Time

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"reflect"
-	"runtime/debug"
 	"time"
 
 	"github.com/google/uuid"
@@ -215,22 +213,6 @@ func (b *Bus) guarded(h Handler) Handler {
 		defer b.guard(ctx, c, &err)
 		return h(ctx, c)
 	}
-}
-
-// guard makes an error of a panic.
-func (b *Bus) guard(ctx context.Context, c *Command, err *error) {
-	value := recover()
-	if value == nil {
-		return
-	}
-	const limit = 1 << 10
-	text := fmt.Sprint(value)
-	if len(text) > limit {
-		text = text[:limit] + "…"
-	}
-	b.logger.LogAttrs(context.WithoutCancel(ctx), slog.LevelError, "bus: panic", slog.String("type", c.Type), slog.String("id", c.ID.String()),
-		slog.String("panic", text), slog.String("stack", string(debug.Stack())))
-	*err = &PanicError{Type: c.Type, ID: c.ID, Value: value}
 }
 
 // now is the time by the clock of the command's bus.

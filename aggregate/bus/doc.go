@@ -36,10 +36,11 @@
 //     in a process whose clock is behind; if two come at once, one of which is late, either both get the answer of the
 //     one that ran, or it takes no effect. A command that had an answer before its deadline keeps it.
 //   - A panic of a handler, a middleware or a payload's own methods is a [*PanicError]. Its stack goes to
-//     Config.Logger and nowhere else; the key stays free, unless the effect was stored before; the bus goes on.
+//     Config.Logger and nowhere else, and of its value no more than the type; the key stays free, unless the effect was
+//     stored before; the bus goes on.
 //   - Sending a Go value and dispatching what [Bus.Prepare] made of it come to the same end.
 //   - What a command appends carries its metadata, its id as the causation id, and its trace.
-//   - Payload, key and scope are never logged.
+//   - Payload, key and scope are never logged, and neither is what was passed to panic, but for what the runtime says.
 //   - Mistakes at set-up panic: two handlers for a name or a Go type, a nil handler, a payload of which the codec would
 //     lose a part.
 //   - [Bus] is safe for concurrent use, and starts no goroutine.

@@ -101,8 +101,8 @@ func (e *ExpiredError) Error() string {
 // Is matches [ErrExpired].
 func (e *ExpiredError) Is(target error) bool { return target == ErrExpired }
 
-// PanicError says that a handler or a middleware panicked. The bus goes on; the stack is in the log, not in the text,
-// and neither is the value, which may hold anything.
+// PanicError says that a handler or a middleware panicked. The bus goes on; the stack is in the log, not in the text.
+// The value may hold what was sent, and is in neither: of it the log has the type, and the text of a [runtime.Error].
 type PanicError struct {
 	// Type and ID name the command.
 	Type string

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -106,12 +107,54 @@ func TestWhatIsTurnedAwayLeavesNoKey(t *testing.T) {
 			wantNoKey(t, w.store, "s", "k")
 		})
 	}
-	if text := logged.String(); !strings.Contains(text, "panic=ouch") || !strings.Contains(text, "middleware_test.go") || strings.Contains(text, "hunter2") {
+	if text := logged.String(); !strings.Contains(text, "panic=string ") || strings.Contains(text, "ouch") || !strings.Contains(text, "middleware_test.go") || strings.Contains(text, "hunter2") {
 		t.Fatalf("the log of the bus: %s", text)
 	}
 	// The bus goes on, and the key is free.
 	if reply, err := w.Send(t.Context(), payIn{"1", 1}, key...); err != nil || reply.Version != 1 {
 		t.Fatalf("got %+v, %v", reply, err)
+	}
+}
+
+// leak is a value of a panic that holds what was sent.
+type leak struct{ payIn }
+
+func (l leak) Error() string { return fmt.Sprint("no more than ", l.Cents) }
+
+func pay(till string, cents int64) { panic(leak{payIn{till, cents}}) }
+
+// Whatever is passed to panic may hold what was sent; what the runtime passes does not.
+func TestWhatIsLoggedOfAPanic(t *testing.T) {
+	var logged bytes.Buffer
+	w := newWorld(t, bus.Config{Logger: slog.New(slog.NewTextHandler(&logged, nil))}, bare)
+	for want, boom := range map[string]func(anything){
+		"panic=string ":              func(c anything) { panic("cannot pay " + c.Secret) },
+		"panic=*errors.errorString ": func(c anything) { panic(errors.New(c.Secret)) },
+		"panic=bus_test.anything ":   func(c anything) { panic(c) },
+		"panic=*bus_test.anything ":  func(c anything) { panic(&c) },
+		"panic=bus_test.leak ":       func(anything) { pay("1", 987654321) },
+		`panic="runtime.boundsError: runtime error: index out of range [12] with length 7" `: func(c anything) {
+			_ = c.Secret[len(c.Secret)+5]
+		},
+		`panic="*runtime.TypeAssertionError: interface conversion: interface {} is bus_test.anything, not string" `: func(c anything) {
+			_ = any(c).(string)
+		},
+		"panic=\"*runtime.PanicNilError: ": func(anything) { panic(nil) },
+	} {
+		logged.Reset()
+		w.handle = func(_ context.Context, c anything) (bus.Reply, error) {
+			boom(c)
+			return bus.Reply{}, nil
+		}
+		_, err := w.Send(t.Context(), anything{Secret: "hunter2"})
+		var panicked *bus.PanicError
+		if !errors.As(err, &panicked) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v", want, err)
+		}
+		if text := logged.String(); !strings.Contains(text, want) || !strings.Contains(text, "middleware_test.go") ||
+			strings.Contains(text, "hunter2") || strings.Contains(text, "987654321") || strings.Contains(text, "0x") {
+			t.Errorf("want %s, logged %s", want, text)
+		}
 	}
 }
 

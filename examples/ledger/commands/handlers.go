@@ -36,22 +36,10 @@ type handlers struct {
 }
 
 func register(b *bus.Bus, h handlers) {
-	bus.Handle(b, PostEntryType, discreet(h.post))
-	bus.Handle(b, ReverseEntryType, discreet(h.reverse))
-	bus.Handle(b, OpenAccountType, discreet(h.open))
-	bus.Handle(b, ChangeTermsType, discreet(h.change))
-}
-
-// discreet keeps the value of a panic, which may be what was posted, out of the log, where the stack will be.
-func discreet[C any](h func(context.Context, C) (bus.Reply, error)) func(context.Context, C) (bus.Reply, error) {
-	return func(ctx context.Context, c C) (bus.Reply, error) {
-		defer func() {
-			if v := recover(); v != nil {
-				panic(fmt.Sprintf("a %T, not shown", v))
-			}
-		}()
-		return h(ctx, c)
-	}
+	bus.Handle(b, PostEntryType, h.post)
+	bus.Handle(b, ReverseEntryType, h.reverse)
+	bus.Handle(b, OpenAccountType, h.open)
+	bus.Handle(b, ChangeTermsType, h.change)
 }
 
 func (h handlers) post(ctx context.Context, c PostEntry) (bus.Reply, error) {
