@@ -23,7 +23,7 @@
 //     a moment before. A sender that asked for a reply (Command.ReplyTo) gets one message in the outbox, of which a
 //     broker may deliver copies with the same id.
 //   - A command past its deadline when it is about to run never runs, now or later.
-//   - A command that is given up, after Config.Attempts or Config.Timeout, is first ended under its key: should its handler
+//   - A command that is given up, after Config.Attempts, Config.Timeout or a panic, is first ended under its key: should its handler
 //     still be at work, its commit is refused. Had it taken effect before, that is its end.
 //   - A database that is away is waited for without end, and uses up neither attempts nor time of a command.
 //   - One source can be exchanged for the other: nothing is lost, nothing done twice, and the order is kept.

@@ -44,6 +44,9 @@ func (d *Dispatcher) carryOut(ctx context.Context, c bus.Command) (verdict, erro
 			if v.state == bus.OperationExpired && !c.PastDeadline(time.Now()) { // before a crash, by giveUp
 				v.state, v.code, v.reason = bus.OperationFailed, CodeExhausted, "it was given up before"
 			}
+			if v.code == CodePanic { // it may have taken effect before, or another attempt of it
+				return d.seal(ctx, c, v)
+			}
 			return v, nil
 		}
 		last = err
@@ -76,14 +79,19 @@ func (d *Dispatcher) refusal(ctx context.Context, c bus.Command, first bus.Reply
 	return verdict{state: bus.OperationRefused, reason: cause.Error(), stream: first.Stream, version: first.Version}
 }
 
-// giveUp ends a command that cannot be carried out, in a way that whatever of it is still under way takes no effect: it
-// is sent once more, with a deadline that has passed. Then either its end is stored under its key, and nothing else can
-// be, or it had succeeded or been refused before, and that is what counts.
+// giveUp ends a command that cannot be carried out.
 func (d *Dispatcher) giveUp(ctx context.Context, c bus.Command, cause error, late bool) (verdict, error) {
 	v := verdict{state: bus.OperationFailed, code: CodeExhausted, reason: cause.Error()}
 	if late || errors.Is(cause, errHung) {
 		v.code, v.reason = CodeTimeout, fmt.Sprintf("it did not end within %v: %v", d.cfg.Timeout, cause)
 	}
+	return d.seal(ctx, c, v)
+}
+
+// seal ends a command as v says, in a way that whatever of it is still under way takes no effect: it is sent once more, with
+// a deadline that has passed. Then either its end is stored under its key, and nothing else can be, or it had succeeded or
+// been refused before, and that is what counts.
+func (d *Dispatcher) seal(ctx context.Context, c bus.Command, v verdict) (verdict, error) {
 	sealed := c
 	sealed.Deadline = time.Unix(0, 0)
 	for attempt := 1; ; {
@@ -95,13 +103,13 @@ func (d *Dispatcher) giveUp(ctx context.Context, c bus.Command, cause error, lat
 		}
 		found, ok := final(reply, err)
 		switch {
-		case ok && found.state == bus.OperationExpired && c.PastDeadline(time.Now()):
+		case ok && found.state == bus.OperationExpired && v.code != CodePanic && c.PastDeadline(time.Now()):
 			return found, nil // its own deadline had passed meanwhile, and it had not taken effect
 		case ok && (found.state == bus.OperationDone || found.stored && found.state == bus.OperationRefused):
 			return found, nil
-		case ok:
+		case ok && found.code != CodePanic:
 			return v, nil
-		case errors.Is(err, errHung): // there is an outcome, which its handler does not bring
+		case ok, errors.Is(err, errHung): // there is an outcome, which its handler does not bring
 			v.reason += "; how it ended is stored under its key"
 			return v, nil
 		}
