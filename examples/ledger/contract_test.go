@@ -41,6 +41,35 @@ func TestDescriptionIsValid(t *testing.T) {
 	}
 }
 
+// Whatever asks for a place may be badly asked for, be sent away, and meet a fault: that is described for all of them.
+func TestDescriptionHasWhatAllMayMeet(t *testing.T) {
+	t.Parallel()
+	d, err := openapi3.NewLoader().LoadFromData(api.Description)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := map[string]bool{"/healthz": true, "/readyz": true, "/openapi.yaml": true, "/problems": true}
+	for path, item := range d.Paths.Map() {
+		for method, operation := range item.Operations() {
+			if open[path] {
+				continue
+			}
+			for _, status := range []int{400, 429, 500, 503} {
+				if operation.Responses.Status(status) == nil {
+					t.Errorf("%s %s: %d is not described", method, path, status)
+				}
+			}
+			names := map[string]bool{}
+			for _, p := range operation.Parameters {
+				names[p.Value.Name] = true
+			}
+			if !names[api.CallerHeader] || !names[api.PriorityHeader] || names[api.TokenHeader] && operation.Responses.Status(410) == nil {
+				t.Errorf("%s %s: %v, and a token of another history is answered with 410", method, path, names)
+			}
+		}
+	}
+}
+
 // asDescribed holds a request and its answer against the description.
 func asDescribed(t *testing.T, r *http.Request, asked []byte, response *http.Response, body []byte) {
 	router, err := description()
