@@ -2,9 +2,11 @@ package bus_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/daybook-go/daybook/aggregate"
 	"github.com/daybook-go/daybook/aggregate/bus"
@@ -15,7 +17,43 @@ type (
 	withInterface struct{ Any any }
 	withHidden    struct{ hidden int }
 	withFloat     struct{ Wait chan int }
+	withPath      struct {
+		ID    string `json:"-"`
+		Cents int
+	}
+	withSecret struct {
+		Note string `msgpack:"-"`
+	}
+	withNested struct{ Lines []map[string]*withPath }
+	withEmbed  struct {
+		inner `json:"-"`
+		Cents int
+	}
+	inner    struct{ ID string }
+	withMemo struct {
+		Dash  string    `json:"-,"`
+		At    time.Time `msgpack:"-" json:"at"`
+		cache int       `json:"-"`
+		next  *withMemo `json:"-"`
+		Own   ownJSON
+	}
+	ownJSON struct {
+		ID string `json:"-"`
+	}
 )
+
+func (o ownJSON) MarshalJSON() ([]byte, error) { return json.Marshal(o.ID) }
+
+func (o *ownJSON) UnmarshalJSON(data []byte) error { return json.Unmarshal(data, &o.ID) }
+
+// What the codec of the type carries is all of a command; the tags of others do not matter.
+func TestFieldsLeftOut(t *testing.T) {
+	_ = withMemo{cache: 1, next: nil}
+	bus.TypeOf[withMemo]("x", bus.EncodedAs(eventstore.JSON))
+	bus.TypeOf[withPath]("x")
+	bus.TypeOf[withNested]("x")
+	bus.TypeOf[withSecret]("x", bus.EncodedAs(eventstore.JSON))
+}
 
 func handler[C any](context.Context, C) (bus.Reply, error) { return bus.Reply{}, nil }
 
@@ -41,10 +79,15 @@ func TestMistakesAtSetUp(t *testing.T) {
 		"field of any type":    {func() { bus.TypeOf[withInterface]("x") }, "field Any"},
 		"unexported field":     {func() { bus.TypeOf[withHidden]("x", bus.EncodedAs(eventstore.JSON)) }, "hidden"},
 		"channel":              {func() { bus.TypeOf[withFloat]("x") }, "field Wait"},
-		"nil codec":            {func() { bus.TypeOf[payIn]("x", bus.EncodedAs(nil)) }, "codec is nil"},
-		"nil target":           {func() { bus.TypeOf[payIn]("x", bus.Target[payIn](nil)) }, "Target has no function"},
-		"target of another":    {func() { bus.TypeOf[payIn]("x", bus.Target(func(payOut) string { return "" })) }, "bus_test.payOut"},
-		"nil middleware":       {func() { bus.New(bus.Config{}, nil) }, "middleware 1 is nil"},
+		"field left out": {func() { bus.TypeOf[withPath]("x", bus.EncodedAs(eventstore.JSON)) },
+			"field withPath.ID: its tag `json:\"-\"` keeps it from being stored, sent and compared when a key comes again: give it a name in the tag, or leave EncodedAs away"},
+		"field left out by msgpack": {func() { bus.TypeOf[withSecret]("x") }, "field withSecret.Note: its tag `msgpack:\"-\"`"},
+		"nested field left out":     {func() { bus.TypeOf[withNested]("x", bus.EncodedAs(eventstore.JSON)) }, "field withNested.Lines[][].ID"},
+		"embedded fields left out":  {func() { bus.TypeOf[withEmbed]("x", bus.EncodedAs(eventstore.JSON)) }, "field withEmbed.inner"},
+		"nil codec":                 {func() { bus.TypeOf[payIn]("x", bus.EncodedAs(nil)) }, "codec is nil"},
+		"nil target":                {func() { bus.TypeOf[payIn]("x", bus.Target[payIn](nil)) }, "Target has no function"},
+		"target of another":         {func() { bus.TypeOf[payIn]("x", bus.Target(func(payOut) string { return "" })) }, "bus_test.payOut"},
+		"nil middleware":            {func() { bus.New(bus.Config{}, nil) }, "middleware 1 is nil"},
 		"middleware that returns nil": {func() {
 			bus.New(bus.Config{}, func(bus.Handler) bus.Handler { return nil })
 		}, "returned a nil handler"},

@@ -56,8 +56,9 @@ func WithoutKey() TypeOption { return func(c *typeConfig) { c.withoutKey = true 
 // panics, naming the remedy, when the name is malformed, when C is not a named struct, when the codec cannot carry every
 // part of C (see [eventstore.Msgpack] for the rules), and when Target was given a function of another type.
 //
-// A field with the codec's tag "-" is no part of the command: it is not stored, not sent, and not compared when a key comes
-// again. What a handler or the id of HandleAggregate looks at must not have it.
+// An exported field with the codec's tag "-", in C or in what it holds, is a part that would be lost: not stored, not sent,
+// and not compared when a key comes again. Tags of other codecs do not matter, such as json:"-" for what a body of HTTP
+// must not set, without EncodedAs. An unexported field may have the tag, and types that marshal themselves are believed.
 func TypeOf[C any](name string, opts ...TypeOption) CommandType[C] {
 	goType := reflect.TypeFor[C]()
 	config := typeConfig{codec: eventstore.Msgpack}
@@ -86,16 +87,6 @@ func TypeOf[C any](name string, opts ...TypeOption) CommandType[C] {
 		refuse("%v", err)
 	}
 	return CommandType[C]{name: name, config: config}
-}
-
-// checkPayload refuses payloads of which the codec would carry only a part. The codecs of eventstore look at the whole
-// type before they encode a value, so a nil pointer brings up every fault. A codec of the user's own answers for itself.
-func checkPayload[C any](codec eventstore.Codec) error {
-	if codec != eventstore.Msgpack && codec != eventstore.JSON {
-		return nil
-	}
-	_, err := codec.Marshal(new(*C))
-	return err
 }
 
 // checkTypeName returns what is wrong with a wire name, or "".

@@ -53,9 +53,9 @@ type Endpoint[C any] struct {
 	// Decode reads the command from a body of JSON. It is called only when the body is UTF-8. Default: [DecodeJSON].
 	Decode func(body []byte) (C, error)
 	// Fill adds to the command what the body does not have, such as r.PathValue("id"). It must not read the body. What it
-	// sets must be stored with the command: a field that the codec of its type leaves out, as [eventstore.JSON] does with
-	// the tag `json:"-"`, is missing when the command is carried out later, and two requests that differ in it alone are
-	// one request under one key.
+	// sets is a part of the command like any other: stored with it, and compared when a key comes again. The tag
+	// `json:"-"` keeps a field from being set by the body; [bus.TypeOf] refuses it together with [bus.EncodedAs] for JSON,
+	// which would lose the field.
 	Fill func(r *http.Request, c *C) error
 	// Status is that of a request that was carried out. Default: 200, or 204 when there is nothing to show.
 	Status int
