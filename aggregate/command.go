@@ -80,7 +80,7 @@ func (c *command) refuse(ctx context.Context, err error) (Receipt, error) {
 	case done.first != nil:
 		return c.repeat(*done.first)
 	}
-	c.key.noteRefusal()
+	c.key.ended(outcome)
 	return Receipt{}, err
 }
 
@@ -160,6 +160,9 @@ func (c *command) committed(ctx context.Context, done stored) (Receipt, error) {
 	}
 	for stream, version := range done.versions {
 		receipt.Versions[stream] = version
+	}
+	if c.key != nil {
+		c.key.ended(eventstore.Outcome{})
 	}
 	writes, _ := c.work.writes()
 	for _, w := range writes {

@@ -16,12 +16,12 @@ type (
 // one call. It is for what stands in front of a handler and knows the key but not the call, such as a middleware. An
 // option of the call wins; an empty key takes the context's key away, for a command within a command.
 //
-// One key is for one Handle or Transact. A second one under the same context is a command with the same key: it gets
-// the outcome of the first if it is the same operation, else an [*eventstore.ReusedKeyError]. What belongs together is
-// one [Transact].
+// One key is for one Handle or Transact, which may be tried again after an error. A second one, when an outcome of the
+// first is stored, is refused with an error that matches [ErrMisuse] and leaves the first as it is: what belongs together
+// is one [Transact].
 func ContextWithIdempotencyKey(ctx context.Context, key string, opts ...KeyOption) context.Context {
 	option := WithIdempotencyKey(key, opts...)
-	option.used, option.refused = new(atomic.Bool), new(atomic.Bool)
+	option.inContext = new(contextUse)
 	return context.WithValue(ctx, contextKey{}, &option)
 }
 
@@ -31,18 +31,29 @@ func ContextWithVersion(ctx context.Context, v eventstore.ExpectedVersion) conte
 	return context.WithValue(ctx, contextVersion{}, v)
 }
 
+// contextUse is what has become of a key in a context.
+type contextUse struct {
+	taken, ended atomic.Bool
+	refusal      atomic.Pointer[string] // the code
+}
+
 // KeyUsed reports whether a Handle or Transact has taken the key that [ContextWithIdempotencyKey] put into ctx. After a
 // success without that, nothing is stored under the key, and a repeat would be executed again.
 func KeyUsed(ctx context.Context) bool {
 	option := keyOfContext(ctx)
-	return option != nil && option.used.Load()
+	return option != nil && option.inContext.taken.Load()
 }
 
-// KeyRefused reports whether the command under the key that [ContextWithIdempotencyKey] put into ctx was refused, for
-// good: a repeat gets that refusal again, whatever its handler makes of the first.
-func KeyRefused(ctx context.Context) bool {
-	option := keyOfContext(ctx)
-	return option != nil && option.refused.Load()
+// KeyRefusal reports whether the command under the key that [ContextWithIdempotencyKey] put into ctx was refused, for
+// good, and under which code (see [Refuses]; "" for an error that is not declared): a repeat gets that refusal again,
+// whatever its handler makes of the first.
+func KeyRefusal(ctx context.Context) (code string, refused bool) {
+	if option := keyOfContext(ctx); option != nil {
+		if stored := option.inContext.refusal.Load(); stored != nil {
+			return *stored, true
+		}
+	}
+	return "", false
 }
 
 func keyOfContext(ctx context.Context) *IdempotencyOption {

@@ -37,7 +37,8 @@ func (o versionOption) applyHandle(c *handleConfig) { c.want = &o.want }
 // IfVersion lets Handle decide only if the claim about the aggregate's version holds when it is loaded, and when its
 // events are stored; else the answer is a [*VersionError]. It is for callers who have seen a version and mean that
 // one, such as a request with If-Match. A repeat of a command with a key is not checked: its version was right when it
-// was first executed. For Handle only; [Transact] has [Member.Version].
+// was first executed. For Handle only; with [Transact], which has [Member.Version], it is an error that
+// matches [ErrMisuse].
 func IfVersion(v eventstore.ExpectedVersion) HandleOption { return versionOption{v} }
 
 // Handle lets the aggregate id decide, and stores its events.

@@ -34,12 +34,11 @@ func WithIdempotencyKey(key string, opts ...KeyOption) IdempotencyOption {
 
 // IdempotencyOption is made by [WithIdempotencyKey].
 type IdempotencyOption struct {
-	key     string
-	scope   *string
-	request []byte
-	tell    bool
-	// Of a key in a context: whether a command has taken it, and whether it was refused.
-	used, refused *atomic.Bool
+	key       string
+	scope     *string
+	request   []byte
+	tell      bool
+	inContext *contextUse // of a key in a context, else nil
 }
 
 func (o IdempotencyOption) applyHandle(c *handleConfig) { c.key = &o }
@@ -118,8 +117,12 @@ func newKeyed(ctx context.Context, store any, option *IdempotencyOption, operati
 	if err != nil {
 		return nil, &storeError{operation, err}
 	}
-	if option.used != nil {
-		option.used.Store(true)
+	if use := option.inContext; use != nil {
+		if use.ended.Load() {
+			return nil, misuse("%s is a second command under the key of one context, which the first has used up: "+
+				"put what belongs together into one Transact, or take the key away for the other (ContextWithIdempotencyKey with an empty key)", operation)
+		}
+		use.taken.Store(true)
 	}
 	return &keyed{store: once, claim: claim, option: option, refusals: refusals}, nil
 }
@@ -145,10 +148,13 @@ func (k *keyed) expired(ctx context.Context, reused error) (eventstore.Outcome, 
 	return outcome, true, nil
 }
 
-// noteRefusal tells [KeyRefused].
-func (k *keyed) noteRefusal() {
-	if k.option.refused != nil {
-		k.option.refused.Store(true)
+// ended notes that an outcome is stored under the key, for who gave it by a context.
+func (k *keyed) ended(outcome eventstore.Outcome) {
+	if use := k.option.inContext; use != nil {
+		if outcome.Kind == eventstore.OutcomeRefused {
+			use.refusal.Store(&outcome.Code)
+		}
+		use.ended.Store(true)
 	}
 }
 
@@ -196,13 +202,13 @@ func storable(text string) string {
 
 // answer turns an outcome that was stored by an earlier call into this call's error.
 func (k *keyed) answer(outcome eventstore.Outcome) error {
+	k.ended(outcome)
 	switch outcome.Kind {
 	case eventstore.OutcomeDone:
 		return nil
 	case eventstore.OutcomeExpired:
 		return &ExpiredError{Scope: k.claim.Scope, Key: k.claim.Key, At: outcome.At}
 	}
-	k.noteRefusal()
 	refused := &RefusedError{Code: outcome.Code, Text: outcome.Text, At: outcome.At}
 	for _, r := range append(k.refusals[:len(k.refusals):len(k.refusals)], alwaysRefuses...) {
 		if r.code == outcome.Code && outcome.Code != "" {

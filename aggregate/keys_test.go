@@ -382,25 +382,27 @@ func TestKeyOfTheContext(t *testing.T) {
 	t.Parallel()
 	store := newStub()
 	accounts := newAccounts(store)
-	ctx := aggregate.ContextWithIdempotencyKey(t.Context(), "k", aggregate.InScope("s"))
+	withKey := func() context.Context {
+		return aggregate.ContextWithIdempotencyKey(t.Context(), "k", aggregate.InScope("s"))
+	}
 	repeated := func(ctx context.Context, opts ...aggregate.HandleOption) bool {
 		t.Helper()
 		return must[accountResult](t)(accounts.Handle(ctx, "a", Deposit{1}.Decide, opts...)).Repeated
 	}
-	if repeated(ctx) || !repeated(ctx) || !repeated(t.Context(), key("k", aggregate.InScope("s"))) {
+	if repeated(withKey()) || !repeated(withKey()) || !repeated(t.Context(), key("k", aggregate.InScope("s"))) {
 		t.Error("the key of the context is not that of the option")
 	}
-	if repeated(ctx, key("other")) || !repeated(ctx, key("other")) {
+	if repeated(withKey(), key("other")) || !repeated(withKey(), key("other")) {
 		t.Error("the option does not win")
 	}
 	for range 2 {
-		if repeated(aggregate.ContextWithIdempotencyKey(ctx, "")) {
+		if repeated(aggregate.ContextWithIdempotencyKey(withKey(), "")) {
 			t.Error("the empty key does not take the key away")
 		}
 	}
 	run := func(w *aggregate.Work) error { return accounts.In(w, "b").Decide(Deposit{1}.Decide) }
-	if _, err := aggregate.Transact(ctx, store, run); !errors.Is(err, eventstore.ErrReusedKey) {
-		t.Errorf("another operation under the same context: %v", err)
+	if _, err := aggregate.Transact(withKey(), store, run); !errors.Is(err, eventstore.ErrReusedKey) {
+		t.Errorf("another operation under the same key: %v", err)
 	}
 }
 

@@ -3,9 +3,13 @@ package aggregate_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/daybook-go/daybook/aggregate"
+	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/eventstore/memory"
+	"github.com/daybook-go/daybook/snapshot"
 )
 
 // While nobody repeats anything, keys cost no look-up of their own. When clients begin to send again, repeats are looked
@@ -49,22 +53,61 @@ func TestRepeatsAreLookedUpWhenTheyCome(t *testing.T) {
 	}
 }
 
-// What was refused for good is known at the first call, however the handler puts it.
-func TestKeyRefused(t *testing.T) {
+// What was refused for good is known at the first call, however the handler puts it; and one key is for one command.
+func TestKeyOfAContextIsForOneCommand(t *testing.T) {
 	t.Parallel()
 	accounts := newAccounts(newStub())
-	refused := aggregate.ContextWithIdempotencyKey(t.Context(), "k")
 	for range 2 {
-		if _, err := accounts.Handle(refused, "a", Withdraw{1}.Decide); err == nil || !aggregate.KeyRefused(refused) {
-			t.Errorf("%v, refused: %t", err, aggregate.KeyRefused(refused))
+		ctx := aggregate.ContextWithIdempotencyKey(t.Context(), "k")
+		if code, refused := aggregate.KeyRefusal(ctx); code != "" || refused {
+			t.Error("refused before it was decided")
+		}
+		_, err := accounts.Handle(ctx, "a", Withdraw{1}.Decide)
+		if code, refused := aggregate.KeyRefusal(ctx); !errors.Is(err, ErrFunds) || code != "funds" || !refused {
+			t.Errorf("%v, refused: %t, code %q", err, refused, code)
 		}
 	}
 	passing := aggregate.ContextWithIdempotencyKey(t.Context(), "l")
 	_, err := accounts.Handle(passing, "a", func(Account) ([]Event, error) { return nil, aggregate.Transient(errors.New("later")) })
-	if err == nil || !aggregate.IsTransient(err) || aggregate.KeyRefused(passing) {
-		t.Errorf("%v, refused: %t", err, aggregate.KeyRefused(passing))
+	if _, refused := aggregate.KeyRefusal(passing); err == nil || !aggregate.IsTransient(err) || refused {
+		t.Errorf("%v, refused: %t", err, refused)
 	}
-	if _, err := accounts.Handle(passing, "a", Deposit{1}.Decide); err != nil || aggregate.KeyRefused(passing) {
-		t.Errorf("%v, refused: %t", err, aggregate.KeyRefused(passing))
+	_, err = accounts.Handle(passing, "a", Deposit{1}.Decide) // tried again
+	if _, refused := aggregate.KeyRefusal(passing); err != nil || refused {
+		t.Errorf("%v, refused: %t", err, refused)
+	}
+	// A second command under the key would be lost, as the first one's outcome is its answer.
+	if _, err = accounts.Handle(passing, "a", Deposit{5}.Decide); !errors.Is(err, aggregate.ErrMisuse) {
+		t.Errorf("a second command: %v", err)
+	}
+	if now := must[aggregate.Loaded[Account]](t)(accounts.Load(t.Context(), "a")); now.State.Balance != 1 {
+		t.Errorf("balance %d", now.State.Balance)
 	}
 }
+
+// What is bound to a caller's transaction must not be read by anybody else, and IfVersion needs an aggregate.
+func TestOptionsThatDoNotFit(t *testing.T) {
+	t.Parallel()
+	store := memory.New(memory.Config{})
+	bound := struct {
+		*memory.Store
+		inTransaction
+	}{Store: store}
+	func() {
+		defer func() {
+			if text := fmt.Sprint(recover()); !strings.Contains(text, "leave WithSnapshots out") {
+				t.Errorf("panic %q", text)
+			}
+		}()
+		aggregate.NewRepository(&bound, Type, aggregate.WithSnapshots(store.Snapshots(), snapshot.Every(1)))
+	}()
+	aggregate.NewRepository(&bound, Type)
+	_, err := aggregate.Transact(t.Context(), store, func(*aggregate.Work) error { return nil }, aggregate.IfVersion(eventstore.NoStream))
+	if !errors.Is(err, aggregate.ErrMisuse) {
+		t.Errorf("IfVersion of a Transact: %v", err)
+	}
+}
+
+type inTransaction struct{}
+
+func (inTransaction) BoundToTransaction() {}

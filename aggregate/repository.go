@@ -70,6 +70,10 @@ func NewRepository[S, E any](store Store, typ *Type[S, E], opts ...Option) *Repo
 	for _, opt := range opts {
 		opt.applyRepository(&config)
 	}
+	if _, bound := store.(transactionBound); bound && config.store != nil {
+		// They would be stored by another goroutine, in the middle of what the transaction's owner does with it.
+		panic(fmt.Sprintf("aggregate: new repository %q: snapshots on a store that is bound to a transaction: leave WithSnapshots out", typ.category))
+	}
 	r := &Repository[S, E]{store: store, typ: typ, retry: config.retry, observer: config.observer}
 	if r.observer == nil {
 		r.observer = eventstore.NopObserver{}
@@ -96,6 +100,9 @@ func NewRepository[S, E any](store Store, typ *Type[S, E], opts ...Option) *Repo
 	}
 	return r
 }
+
+// transactionBound is a store that lives in a transaction of its caller's.
+type transactionBound interface{ BoundToTransaction() }
 
 // Type returns the type of the repository's aggregates.
 func (r *Repository[S, E]) Type() *Type[S, E] { return r.typ }

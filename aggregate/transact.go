@@ -88,6 +88,9 @@ func Transact(ctx context.Context, store Store, run func(*Work) error, opts ...H
 	for _, opt := range opts {
 		opt.applyHandle(&c.config)
 	}
+	if c.config.want != nil {
+		return Receipt{}, misuse("IfVersion was given to Transact, which does not know the aggregate that is meant: compare Member.Version in the work")
+	}
 	return c.execute(ctx)
 }
 

@@ -199,7 +199,7 @@ func (b *Bus) execute(ctx context.Context, c *Command) (reply Reply, err error) 
 		if errors.Is(err, aggregate.ErrRefused) {
 			reply.Refused, reply.Repeated = true, true
 		}
-		if panicked := new(PanicError); err != nil && aggregate.KeyRefused(within) && !errors.As(err, &panicked) {
+		if _, refused := aggregate.KeyRefusal(within); err != nil && refused && !errors.As(err, new(*PanicError)) {
 			reply.Refused = true // as a repeat will be told
 		}
 	}()

@@ -35,6 +35,9 @@ var (
 	_ eventstore.StreamReader = (*TxStore)(nil)
 )
 
+// BoundToTransaction marks the store as one that lives in a transaction, for those who would use it from elsewhere.
+func (*TxStore) BoundToTransaction() {}
+
 // Append writes into the transaction; see [eventstore.Appender] and [TxStore]. The hooks of the store run too.
 func (t *TxStore) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.AppendResult, error) {
 	start := time.Now()
