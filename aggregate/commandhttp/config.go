@@ -65,8 +65,9 @@ type Config struct {
 	// Heartbeat is the time between two signs of life on an event stream, WriteTime how long a client may take to
 	// accept one piece of it. Defaults 15 s and 5 s.
 	Heartbeat, WriteTime time.Duration
-	// Logger gets a line for each fault, which is an answer of 500 and above with a cause, and never what was sent.
-	// Default: none.
+	// Logger gets a line for each fault, which is an answer of 500 and above with a cause, such as a command without a
+	// handler, and never what was sent. Default: slog.Default(), as a fault that nobody reads of is found by nobody;
+	// slog.New(slog.DiscardHandler) is for who wants none.
 	Logger *slog.Logger
 }
 
@@ -101,7 +102,7 @@ func (c Config) withDefaults() Config {
 		c.Caller = func(*http.Request) (Caller, error) { return Caller{}, nil }
 	}
 	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
+		c.Logger = slog.Default()
 	}
 	c.MaxPatience = cmp.Or(c.MaxPatience, 30*time.Second)
 	c.Patience = min(cmp.Or(c.Patience, 2*time.Second), c.MaxPatience)

@@ -3,7 +3,7 @@
 // does not want to wait asks later.
 //
 //	api, err := commandhttp.New(commandhttp.Config{
-//		Bus: commands, Gate: gate, Caller: whoIs, Operations: queue, Problems: problems, Logger: logger,
+//		Bus: commands, Gate: gate, Caller: whoIs, Operations: queue, Problems: problems,
 //	})
 //	commandhttp.Command(api, "POST /accounts/{id}/withdrawals", commandhttp.Endpoint[Withdraw]{
 //		IfMatch: commandhttp.Optional, Status: http.StatusCreated,

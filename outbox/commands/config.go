@@ -41,7 +41,8 @@ type Config struct {
 	KeepOperations time.Duration
 	// CleanEvery is how often operations that are older are removed. Default 1 min.
 	CleanEvery time.Duration
-	// Logger gets a line per change of state and per command that failed. Default: none.
+	// Logger gets a line per change of the dispatcher's state and per command that failed, and none for any other command.
+	// Default: slog.Default(); slog.New(slog.DiscardHandler) is for who wants none.
 	Logger *slog.Logger
 	// Observer is told of each batch. Default: none.
 	Observer eventstore.Observer
@@ -100,7 +101,7 @@ func (c Config) withDefaults() Config {
 	c.KeepOperations = cmp.Or(c.KeepOperations, defaultKeep)
 	c.CleanEvery = cmp.Or(c.CleanEvery, defaultClean)
 	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
+		c.Logger = slog.Default()
 	}
 	if c.Wake == nil {
 		c.Wake = func() {}
