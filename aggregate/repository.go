@@ -47,7 +47,7 @@ func (f optionFunc) applyRepository(c *repositoryConfig) { f(c) }
 // a program closes its store. When more are due than fit into Policy.Queue, the rest is dropped and due again later.
 //
 // Do not give it to a repository on a store that is bound to a caller's transaction: what stores snapshots reads from the
-// store in a goroutine of its own, and would use the transaction beside the caller. Nothing refuses that.
+// store in a goroutine of its own, and would use the transaction beside the caller. NewRepository panics then.
 func WithSnapshots(s snapshot.Store, policy snapshot.Policy) Option {
 	return optionFunc(func(c *repositoryConfig) { c.store, c.policy = s, policy })
 }

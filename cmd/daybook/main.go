@@ -45,6 +45,12 @@ func command(s *settings) *cobra.Command {
 		Short:         "Install and inspect a Daybook store",
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("database") && s.url == "" { // as from a variable that is not set
+				return errors.New("--database is empty: give a URL, or leave the flag out for the development server")
+			}
+			return nil
+		},
 	}
 	root.SetOut(s.out)
 	root.SetErr(s.errOut)

@@ -67,6 +67,9 @@ func TestMigrateSaysWhereItDidWhat(t *testing.T) {
 			t.Errorf("%s shows the password", c.args)
 		}
 	}
+	if out, err := runFinding(t, url, "migrate", "--database", ""); err == nil || !strings.Contains(err.Error(), "--database is empty") {
+		t.Errorf("an empty --database: %v, %s", err, out)
+	}
 	if got, want := outcome(1, 3), "updated from version 1 to 3"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

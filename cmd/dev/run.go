@@ -59,6 +59,23 @@ func (d *dev) stopCommand() *cobra.Command {
 	}
 }
 
+func (d *dev) urlCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "url",
+		Short: "Print the URL of the database that run uses, password included, for psql: psql $(go run ./cmd/dev url)",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			url, release, err := pgserver.ForRun(cmd.Context(), d.errOut)
+			if err != nil {
+				return err
+			}
+			defer release()
+			fmt.Fprintln(d.out, url)
+			return nil
+		},
+	}
+}
+
 func (d *dev) figuresCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "figures [GROUP]",
