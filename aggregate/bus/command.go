@@ -68,6 +68,12 @@ type Reply struct {
 	// Refused: the error that comes with the reply is an answer of the domain, not a failure. The bus sets it when the
 	// refusal is stored under the command's key, and [HandleAggregate] always; a handler of your own may.
 	Refused bool
+	// Code is the one under which [aggregate.Refuses] declares the error of a refusal, "" of one that is not declared. The
+	// bus sets it when the refusal is stored under the command's key, first or repeated; of others a handler of your own may.
+	Code string
+	// Stored: the refusal is stored under the command's key, so that each repeat gets it again, with the same Code. Only the
+	// bus knows; what a handler sets is of no account.
+	Stored bool
 	// Attempts is how often it was decided; 0 when the handler does not say.
 	Attempts int
 }

@@ -196,11 +196,14 @@ func (b *Bus) execute(ctx context.Context, c *Command) (reply Reply, err error) 
 	within := handlerContext(ctx, c)
 	defer func() {
 		run.attempts += max(1, reply.Attempts)
+		reply.Stored = false
 		if errors.Is(err, aggregate.ErrRefused) {
 			reply.Refused, reply.Repeated = true, true
 		}
-		if _, refused := aggregate.KeyRefusal(within); err != nil && refused && !errors.As(err, new(*PanicError)) {
-			reply.Refused = true // as a repeat will be told
+		if refused := new(aggregate.RefusedError); errors.As(err, &refused) {
+			reply.Code, reply.Stored = refused.Code, true
+		} else if code, stored := aggregate.KeyRefusal(within); err != nil && stored && !errors.As(err, new(*PanicError)) {
+			reply.Refused, reply.Code, reply.Stored = true, code, true // as a repeat will be told
 		}
 	}()
 	defer b.guard(ctx, c, &err)

@@ -62,8 +62,8 @@
 //   - Repositories retry as well: Retry multiplies their attempts.
 //   - What a command within a command appends is stored apart from it, under a key of its own. Derive that key from the
 //     outer command's id ([CommandFrom]).
-//   - Repeated and Refused of a [Reply] are as complete as the handler tells, but for refusals that are stored under a
-//     key; those of HandleAggregate are complete.
+//   - Repeated, Refused and Code of a [Reply] are as complete as the handler tells, but for refusals that are stored under
+//     a key, whose Code is that of aggregate.Refuses; Repeated and Refused of HandleAggregate are complete.
 //
 // # Errors
 //

@@ -212,8 +212,8 @@ func (e Endpoint[C]) refused(w http.ResponseWriter, reply bus.Reply, err error, 
 			return p
 		}
 	}
-	if bus.StateOf(reply, err) == bus.OperationRefused && !errors.Is(err, eventstore.ErrInvalid) {
-		return refusal{err}
+	if reply.Stored || bus.StateOf(reply, err) == bus.OperationRefused && !errors.Is(err, eventstore.ErrInvalid) {
+		return refusal{err, reply.Code}
 	}
 	return err
 }

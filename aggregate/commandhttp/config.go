@@ -34,8 +34,8 @@ type Config struct {
 	// ExplainRefusal makes a problem of a refusal by the domain, before the registry is asked; nil leaves it to the
 	// registry. Code and text are all that is known of a refusal that is repeated, and of that of an operation, so that it
 	// is asked about these and about a first refusal alike, and all are answered with the same problem. code is the one of
-	// [aggregate.Refuses]; of a first refusal it is the Code of the registry's type for the error, and "" when there is
-	// none. An Explain of the endpoint is asked before it. Default: the registry says it.
+	// [aggregate.Refuses]; of a refusal that is stored under no key it is the Code of the registry's type for the error, and
+	// "" when there is none. An Explain of the endpoint is asked before it. Default: the registry says it.
 	ExplainRefusal func(code, text string) *Problem
 	// Explain is asked about errors that the registry does not know, such as a database that is away; nil means that it
 	// does not know either. Default: an error of the network is 503, and what nobody knows is 500.

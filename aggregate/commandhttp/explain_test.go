@@ -122,3 +122,24 @@ func TestExplainRefusalKnowsNothing(t *testing.T) {
 		}
 	}
 }
+
+// A first refusal has the code under which it is stored, also where the registry does not know the error itself.
+func TestACodeIsEnough(t *testing.T) {
+	t.Parallel()
+	var asked []string
+	w := newWorld(t, func(_ *world, c *commandhttp.Config) {
+		c.Problems = commandhttp.NewProblems("urn:bank:", commandhttp.ProblemType{Name: "no-funds", Title: "Not enough money", Code: "funds"})
+		c.ExplainRefusal = func(code, _ string) *commandhttp.Problem {
+			asked = append(asked, code)
+			return nil
+		}
+	})
+	first := w.send(t, http.MethodPost, withdrawals, `{"cents":3000}`, "Idempotency-Key: a")
+	first.says(t, http.StatusUnprocessableEntity, map[string]any{"type": "urn:bank:no-funds", "rule": "funds"})
+	if again := w.send(t, http.MethodPost, withdrawals, `{"cents":3000}`, "Idempotency-Key: a"); again.text != first.text {
+		t.Errorf("the repeat is %s, the first was %s", again.text, first.text)
+	}
+	if fmt.Sprint(asked) != "[funds funds]" {
+		t.Errorf("it was asked about %q", asked)
+	}
+}

@@ -16,8 +16,11 @@ import (
 
 const second = time.Second
 
-// refusal marks an error as the domain's answer.
-type refusal struct{ error }
+// refusal marks an error as the domain's answer, under the code that was stored with it, if there is one.
+type refusal struct {
+	error
+	code string
+}
 
 func (r refusal) Unwrap() error { return r.error }
 
@@ -92,8 +95,11 @@ func (a *API) explained(err error) *Problem {
 		return a.cfg.ExplainRefusal(repeated.Code, repeated.Text)
 	}
 	code, declared := a.cfg.Problems.codeOf(err)
-	if !declared && !errors.As(err, &first) {
+	if !errors.As(err, &first) && !declared {
 		return nil
+	}
+	if first.code != "" { // as a repeat will have it
+		code = first.code
 	}
 	return a.cfg.ExplainRefusal(code, err.Error())
 }
@@ -111,9 +117,15 @@ func (p *Problems) codeOf(err error) (code string, known bool) {
 // declared is what the registry says about an error of the domain.
 func (p *Problems) declared(err error) *Problem {
 	code := ""
-	var refused *aggregate.RefusedError
-	if errors.As(err, &refused) {
+	var (
+		refused *aggregate.RefusedError
+		first   refusal
+	)
+	switch {
+	case errors.As(err, &refused):
 		code = refused.Code
+	case errors.As(err, &first):
+		code = first.code
 	}
 	for _, t := range p.types {
 		if t.For != nil && errors.Is(err, t.For) || code != "" && t.Code == code {

@@ -48,8 +48,8 @@
 //     they are carried out, up to the first message of the outbox that waits for a relay.
 //   - A gate in the bus ([bus.Admit]) that sends commands away holds the batch until it lets them in: they were accepted, and
 //     wait in the outbox.
-//   - A command that is refused goes through the bus a second time, which brings what was stored of the refusal: middleware
-//     sees both, and [bus.Log] writes two lines.
+//   - A middleware that keeps the reply back when there is an error makes a refusal look like a failure: the command goes
+//     through the bus a second time, which tells that it is one.
 //   - The class of a command says which targets of a batch come first; a batch is what is there, by position.
 //
 // # Errors

@@ -28,7 +28,7 @@ var errHung = errors.New("the handler did not return when its time was over")
 // carryOut runs a command until it has come to an end. The error is that of ctx.
 func (d *Dispatcher) carryOut(ctx context.Context, c bus.Command) (verdict, error) {
 	var last error
-	pause := time.Duration(0) // a refusal that was not known as one is known when it is asked again
+	pause := time.Duration(0) // a refusal that a middleware kept back is known as one when it is asked again
 	end := time.Now().Add(d.cfg.Timeout)
 	for attempt := 1; ; {
 		budget, cancel := context.WithDeadline(ctx, end)
@@ -36,9 +36,6 @@ func (d *Dispatcher) carryOut(ctx context.Context, c bus.Command) (verdict, erro
 		cancel()
 		if ctx.Err() != nil {
 			return verdict{}, context.Cause(ctx)
-		}
-		if reply.Refused && err != nil {
-			return d.refusal(ctx, c, reply, err, end), ctx.Err()
 		}
 		if v, ok := final(reply, err); ok {
 			if v.state == bus.OperationExpired && !c.PastDeadline(time.Now()) { // before a crash, by giveUp
@@ -66,17 +63,6 @@ func (d *Dispatcher) carryOut(ctx context.Context, c bus.Command) (verdict, erro
 		pause = min(max(2*pause, firstPause), lastPause)
 	}
 	return d.giveUp(ctx, c, last, !time.Now().Before(end))
-}
-
-// refusal asks for the stored form of a first refusal, which has the code of the rule.
-func (d *Dispatcher) refusal(ctx context.Context, c bus.Command, first bus.Reply, cause error, end time.Time) verdict {
-	budget, cancel := context.WithDeadline(ctx, end)
-	defer cancel()
-	reply, err := d.call(budget, c)
-	if v, ok := final(reply, err); ok {
-		return v
-	}
-	return verdict{state: bus.OperationRefused, reason: cause.Error(), stream: first.Stream, version: first.Version}
 }
 
 // giveUp ends a command that cannot be carried out.

@@ -74,6 +74,8 @@ func final(reply bus.Reply, err error) (verdict, bool) {
 		return verdict{
 			state: bus.OperationRefused, code: refused.Code, reason: refused.Text, stream: reply.Stream, version: reply.Version, stored: true,
 		}, true
+	case reply.Stored && bus.StateOf(reply, err) == bus.OperationRefused: // for the first time
+		return refusedFirst(reply, err), true
 	case errors.Is(err, bus.ErrExpired), errors.Is(err, aggregate.ErrExpired):
 		v, _ := bad(bus.OperationExpired, "")
 		v.stored = true
@@ -98,8 +100,16 @@ func final(reply bus.Reply, err error) (verdict, bool) {
 		return bad(bus.OperationFailed, CodeKeyUnused)
 	case errors.Is(err, aggregate.ErrMisuse):
 		return bad(bus.OperationFailed, CodeMisuse)
+	case reply.Refused && bus.StateOf(reply, err) == bus.OperationRefused: // the handler says so, and keeps it under no key
+		return refusedFirst(reply, err), true
 	}
 	return verdict{}, false
+}
+
+func refusedFirst(reply bus.Reply, err error) verdict {
+	return verdict{
+		state: bus.OperationRefused, code: reply.Code, reason: err.Error(), stream: reply.Stream, version: reply.Version, stored: reply.Stored,
+	}
 }
 
 func succeeded(reply bus.Reply) verdict {
