@@ -11,11 +11,13 @@ import (
 	"github.com/daybook-go/daybook/eventstore"
 )
 
-// explain looks behind a conflict: when the events of the append are stored already, by their ids, the call is a
-// repeat and gets the first result. Only appends with the caller's own ids and exact claims can be repeats.
+// explain looks behind a conflict, or behind a stream that is closed by now: when the events of the append are stored
+// already, by their ids, the call is a repeat and gets the first result. Only appends with the caller's own ids and exact
+// claims can be repeats. When it cannot look, the error is no conflict: who sends again would take that as proof that
+// nothing is stored.
 func (s *Store) explain(ctx context.Context, q eventQuerier, p *plan, cause error) (eventstore.AppendResult, error) {
 	cause = p.explained(ctx, q, cause)
-	if !errors.Is(cause, eventstore.ErrConflict) || !p.ownIDs {
+	if !errors.Is(cause, eventstore.ErrConflict) && !errors.Is(cause, eventstore.ErrStreamClosed) || !p.ownIDs {
 		return eventstore.AppendResult{}, cause
 	}
 	for i, w := range p.writes {
@@ -32,7 +34,7 @@ func (s *Store) explain(ctx context.Context, q eventQuerier, p *plan, cause erro
 		for stored, err := range s.readStream(ctx, q, w.Stream, eventstore.Range{From: expected + 1, Limit: o.events}) {
 			switch {
 			case err != nil:
-				return eventstore.AppendResult{}, errors.Join(cause, err)
+				return eventstore.AppendResult{}, fmt.Errorf("postgres: append: look behind a conflict: %w", err)
 			case stored.ID != w.Events[k].ID:
 				return eventstore.AppendResult{}, cause
 			case !sameContent(stored.EventData, w.Events[k]):
@@ -47,7 +49,7 @@ func (s *Store) explain(ctx context.Context, q eventQuerier, p *plan, cause erro
 		}
 	}
 	if err := p.coverMessages(ctx, s); err != nil {
-		return eventstore.AppendResult{}, errors.Join(cause, err)
+		return eventstore.AppendResult{}, fmt.Errorf("postgres: append: look behind a conflict: %w", err)
 	}
 	result := p.result(s.epoch)
 	result.Repeated = true
