@@ -207,6 +207,19 @@ func TestAccept(t *testing.T) {
 	}
 }
 
+// What is shown in a problem is escaped once, by its JSON.
+func TestShorten(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		`W/"v1"`: `W/"v1"`, "a\tb\nc\x00d\x7fe": `a\tb\nc\x00d\x7fe`, "\xff\u2028é": `\xff\u2028é`, `a\b`: `a\b`, "": "",
+		strings.Repeat("é", 40): strings.Repeat("é", 30) + "…", "a" + strings.Repeat("é", 30): "a" + strings.Repeat("é", 29) + "…",
+	} {
+		if got := Shorten(text); got != want {
+			t.Errorf("%q is shown as %q, want %q", text, got, want)
+		}
+	}
+}
+
 // FuzzHeaders looks for headers that end the program, or are read in two ways.
 func FuzzHeaders(f *testing.F) {
 	for _, seed := range []string{`"v7", W/"v8"`, "*", `respond-async; a="b", wait=3`, `"a\"b";x=1`, "text/event-stream;q=0.3", `"`, "\\", ",;="} {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Problem is an answer of 400 and above, as RFC 9457 has it. It is an error, so that every function of an endpoint may
@@ -210,15 +211,27 @@ func (p *Problems) one(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, p.view(i))
 }
 
-// Shorten makes a text from outside safe to show: at most 60 bytes, without control characters.
+// Shorten makes a text from outside safe to show: at most 60 bytes of it, with what cannot be printed escaped as in Go.
+// Quotes stay as they are, since the JSON of a problem escapes them itself.
 func Shorten(text string) string {
 	const limit = 60
 	more := ""
 	if len(text) > limit {
 		text, more = strings.ToValidUTF8(text[:limit], ""), "…"
 	}
-	quoted := strconv.Quote(text)
-	return quoted[1:len(quoted)-1] + more
+	var out strings.Builder
+	for i, r := range text {
+		switch _, size := utf8.DecodeRuneInString(text[i:]); {
+		case r == utf8.RuneError && size == 1:
+			fmt.Fprintf(&out, `\x%02x`, text[i])
+		case strconv.IsPrint(r):
+			out.WriteRune(r)
+		default:
+			quoted := strconv.QuoteRune(r)
+			out.WriteString(quoted[1 : len(quoted)-1])
+		}
+	}
+	return out.String() + more
 }
 
 func isName(name string) bool {
