@@ -98,6 +98,17 @@ func (c *command) before(ctx context.Context, err error) (Receipt, error) {
 	return Receipt{}, err
 }
 
+// panicked goes on with the panic of a decision, unless the command had its outcome before: then the decision was made in
+// vain, on a state that it may never have been made for.
+func (c *command) panicked(ctx context.Context, p any) (Receipt, error) {
+	if c.key != nil && !c.key.doubtful && c.attempts <= 1 {
+		if outcome, known, err := c.key.first(ctx); err == nil && known {
+			return c.repeat(outcome)
+		}
+	}
+	panic(p)
+}
+
 // hasToSend reports whether there is anything to store: events, or an outcome.
 func (c *command) hasToSend() bool {
 	_, events := c.work.writes()

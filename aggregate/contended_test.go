@@ -20,13 +20,17 @@ import (
 func TestLanes(t *testing.T) {
 	t.Parallel()
 	store := newStub()
-	accounts := newAccounts(store)
+	accounts, others := newAccounts(store), newAccounts(store) // lanes are those of the process
 	var inside, most atomic.Int32
 	attempts := atomic.Int32{}
 	var all sync.WaitGroup
-	for range 50 {
+	for i := range 50 {
+		repository := accounts
+		if i%2 == 1 {
+			repository = others
+		}
 		all.Go(func() {
-			result, err := accounts.Handle(t.Context(), "a", func(a Account) ([]Event, error) {
+			result, err := repository.Handle(t.Context(), "a", func(a Account) ([]Event, error) {
 				most.Store(max(most.Load(), inside.Add(1)))
 				defer inside.Add(-1)
 				runtime.Gosched()
@@ -247,7 +251,7 @@ func TestIfVersion(t *testing.T) {
 	runs := 0
 	_, err := accounts.Handle(ctx, "b", func(Account) ([]Event, error) {
 		if runs++; runs == 1 {
-			must[accountResult](t)(newAccounts(store).Handle(ctx, "b", Deposit{1}.Decide))
+			must[accountResult](t)(elsewhere(store).Handle(ctx, "b", Deposit{1}.Decide))
 		}
 		return []Event{Deposited{1}}, nil
 	}, aggregate.IfVersion(eventstore.Exactly(2)))

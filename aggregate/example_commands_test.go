@@ -51,7 +51,8 @@ func ExampleUnaffected() {
 			aggregate.Unaffected(withdrawn, deposited))            // more money does no harm; less may
 	)
 	store := memory.New(memory.Config{})
-	here, elsewhere := aggregate.NewRepository(store, typ), aggregate.NewRepository(store, typ)
+	here := aggregate.NewRepository(store, typ)
+	elsewhere := aggregate.NewRepository(store, typ, aggregate.WithoutLanes()) // does not wait for commands of this process
 	if _, err := here.Handle(ctx, "ada", Deposit{Cents: 100}.Decide); err != nil {
 		fmt.Println(err)
 	}

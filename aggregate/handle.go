@@ -66,8 +66,8 @@ func (r *Repository[S, E]) Handle(ctx context.Context, id string, decide func(S)
 		opt.applyHandle(&c.config)
 	}
 	c.config.refusals = append(c.config.refusals, r.typ.refusals...)
-	if r.lanes != nil {
-		c.lanes = []lane{{r.lanes, stream}}
+	if r.lanes {
+		c.lanes = []lane{{r.store, stream}}
 	}
 	var m *memberOf[S, E]
 	c.run = func(w *Work) error {

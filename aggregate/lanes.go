@@ -14,7 +14,7 @@ import (
 const patience = time.Second
 
 // WithoutLanes lets the commands of a repository on one stream run side by side, as those of different processes do,
-// instead of one after the other. Each still decides on what is stored, or again.
+// instead of one after the other with all that this process has for the stream. Each still decides on what is stored, or again.
 func WithoutLanes() Option {
 	return optionFunc(func(c *repositoryConfig) { c.noLanes = true })
 }
@@ -150,22 +150,25 @@ func (t *turns[K]) next(key K, l *line) {
 	close(l.holder.come)
 }
 
-// lane is the place of a stream in the lanes of its repository.
+// lane is the way to one stream of a store.
 type lane struct {
-	lanes  *turns[eventstore.StreamID]
+	store  any
 	stream eventstore.StreamID
 }
 
+// inLanes are the commands of this process that are on their way to a stream, through whichever repository.
+var inLanes = newTurns[lane](patience)
+
 // enterLanes takes the lanes, one after the other.
-func enterLanes(ctx context.Context, lanes []lane) (leave func(), err error) {
+func enterLanes(ctx context.Context, in *turns[lane], lanes []lane) (leave func(), err error) {
 	entered := make([]*turn, 0, len(lanes))
 	leave = func() {
 		for i, me := range entered {
-			lanes[i].lanes.leave(lanes[i].stream, me, false)
+			in.leave(lanes[i], me, false)
 		}
 	}
 	for _, l := range lanes {
-		me, err := l.lanes.enter(ctx, l.stream)
+		me, err := in.enter(ctx, l)
 		if err != nil {
 			leave()
 			return nil, err
@@ -182,7 +185,7 @@ func (c *command) enterLanes(ctx context.Context) error {
 	}
 	c.leaveLanes()
 	lanes := slices.Clone(c.lanes)
-	leave, err := enterLanes(ctx, lanes)
+	leave, err := enterLanes(ctx, inLanes, lanes)
 	if err != nil {
 		return fmt.Errorf("aggregate: %s: wait for the commands before it: %w", c.operation, err)
 	}

@@ -190,19 +190,19 @@ func TestTurnsAreNotLostWithWhoGivesUp(t *testing.T) {
 
 func TestEveryLaneOrNone(t *testing.T) {
 	t.Parallel()
-	lanes := newTurns[eventstore.StreamID](time.Hour)
-	a, b := lane{lanes, eventstore.NewStreamID("shelf", "a")}, lane{lanes, eventstore.NewStreamID("shelf", "b")}
-	taken, err := enterLanes(t.Context(), []lane{b})
+	lanes := newTurns[lane](time.Hour)
+	a, b := lane{"s", eventstore.NewStreamID("shelf", "a")}, lane{"s", eventstore.NewStreamID("shelf", "b")}
+	taken, err := enterLanes(t.Context(), lanes, []lane{b})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := enterLanes(ctx, []lane{a, b}); !errors.Is(err, context.Canceled) || lanes.size() != 1 {
+	if _, err := enterLanes(ctx, lanes, []lane{a, b}); !errors.Is(err, context.Canceled) || lanes.size() != 1 {
 		t.Errorf("%v, %d lanes are taken", err, lanes.size())
 	}
 	taken()
-	both, err := enterLanes(t.Context(), []lane{a, b})
+	both, err := enterLanes(t.Context(), lanes, []lane{a, b})
 	if err != nil || lanes.size() != 2 {
 		t.Fatalf("%v, %d lanes", err, lanes.size())
 	}

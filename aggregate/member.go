@@ -188,7 +188,7 @@ func (m *memberOf[S, E]) version() eventstore.Version {
 func (m *memberOf[S, E]) created() bool { return m.create }
 
 func (m *memberOf[S, E]) lane() (lane, bool) {
-	return lane{m.repository.lanes, m.id}, m.repository.lanes != nil
+	return lane{m.repository.store, m.id}, m.repository.lanes
 }
 
 func (m *memberOf[S, E]) refusals() []Refusal { return m.repository.typ.refusals }

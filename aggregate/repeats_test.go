@@ -85,6 +85,27 @@ func TestKeyOfAContextIsForOneCommand(t *testing.T) {
 	}
 }
 
+// A decision that cannot be made on what has become of the state does not hide the first outcome.
+func TestARepeatThatPanics(t *testing.T) {
+	t.Parallel()
+	accounts := newAccounts(newStub())
+	panics := func(Account) ([]Event, error) { panic("not made for this state") }
+	first := must[accountResult](t)(accounts.Handle(t.Context(), "a", Deposit{100}.Decide, key("k")))
+	for _, opts := range [][]aggregate.HandleOption{{key("k")}, {key("k"), aggregate.Exclusive()}} {
+		again, err := accounts.Handle(t.Context(), "a", panics, opts...)
+		if err != nil || !again.Repeated || again.Version != first.Version || again.State.Balance != 100 {
+			t.Errorf("%+v, %v", again, err)
+		}
+	}
+	defer func() {
+		if p := recover(); p != "not made for this state" {
+			t.Errorf("panic %v", p)
+		}
+	}()
+	_, _ = accounts.Handle(t.Context(), "a", panics, key("another"))
+	t.Error("the panic of a new command is lost")
+}
+
 // What is bound to a caller's transaction must not be read by anybody else, and IfVersion needs an aggregate.
 func TestOptionsThatDoNotFit(t *testing.T) {
 	t.Parallel()

@@ -20,7 +20,7 @@ type Repository[S, E any] struct {
 	vault     *vault[S]     // nil: states of this type cannot be kept aside
 	cache     *cache[S]     // nil: none
 	eras      eras
-	lanes     *turns[eventstore.StreamID] // nil: without
+	lanes     bool
 }
 
 // Option sets what most repositories leave out; see [WithSnapshots], [WithCache], [WithObserver] and [WithRetry].
@@ -78,9 +78,7 @@ func NewRepository[S, E any](store Store, typ *Type[S, E], opts ...Option) *Repo
 	if r.observer == nil {
 		r.observer = eventstore.NopObserver{}
 	}
-	if !config.noLanes {
-		r.lanes = newTurns[eventstore.StreamID](patience)
-	}
+	r.lanes = !config.noLanes
 	v, err := newVault[S]()
 	if err == nil {
 		r.vault = v

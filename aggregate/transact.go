@@ -154,6 +154,11 @@ func (c *command) try(ctx context.Context, last bool) (receipt Receipt, err erro
 			return c.repeat(outcome)
 		}
 	}
+	defer func() {
+		if p := recover(); p != nil {
+			receipt, err = c.panicked(ctx, p)
+		}
+	}()
 	succeeded := false
 	defer func() {
 		if !succeeded && c.work != nil { // also when a decision panics

@@ -16,7 +16,7 @@ func meets(t *testing.T, store *stub, id string, decide func(Account) ([]Event, 
 	runs := 0
 	result, err := newAccounts(store).Handle(t.Context(), id, func(a Account) ([]Event, error) {
 		if runs++; runs == 1 {
-			between(newAccounts(store))
+			between(elsewhere(store))
 		}
 		return decide(a)
 	}, opts...)
@@ -145,7 +145,7 @@ func TestWhatWasLookedAtIsNotMerged(t *testing.T) {
 		receipt, err := aggregate.Transact(t.Context(), store, func(w *aggregate.Work) error {
 			err := test.run(accounts.In(w, "a"))
 			if runs++; runs == 1 {
-				must[accountResult](t)(newAccounts(store).Handle(t.Context(), "a", Deposit{5}.Decide))
+				must[accountResult](t)(elsewhere(store).Handle(t.Context(), "a", Deposit{5}.Decide))
 			}
 			return errors.Join(err, accounts.In(w, "b").Decide(Deposit{1}.Decide))
 		}, aggregate.WithRetry(naps.retry()))
@@ -171,7 +171,7 @@ func TestOnlyWhatWritesIsMerged(t *testing.T) {
 			return err
 		}
 		runs++
-		must[accountResult](t)(newAccounts(store).Handle(t.Context(), "a", Deposit{5}.Decide))
+		must[accountResult](t)(elsewhere(store).Handle(t.Context(), "a", Deposit{5}.Decide))
 		return nil
 	})
 	if !errors.Is(err, aggregate.ErrExists) || runs != 1 {
@@ -181,7 +181,7 @@ func TestOnlyWhatWritesIsMerged(t *testing.T) {
 	receipt, err := aggregate.Transact(t.Context(), store, func(w *aggregate.Work) error {
 		a, err := accounts.In(w, "a").State()
 		if runs++; runs == 1 {
-			must[accountResult](t)(newAccounts(store).Handle(t.Context(), "a", Deposit{5}.Decide))
+			must[accountResult](t)(elsewhere(store).Handle(t.Context(), "a", Deposit{5}.Decide))
 		}
 		return errors.Join(err, accounts.In(w, "c").Decide(Deposit{a.Balance}.Decide))
 	})

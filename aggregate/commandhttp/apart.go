@@ -139,10 +139,19 @@ func (a *API) problemOfOperation(op bus.Operation) *Problem {
 	case "reused_key":
 		return &Problem{Kind: kindKeyUsed, Field: KeyHeader}
 	case "invalid":
-		return &Problem{Kind: kindRule, Title: "The request is not valid", Remedy: "check its members"}
+		return notValid(op.Reason)
 	}
 	// The reason is a fault's own text, which the dispatcher has logged.
 	return &Problem{Kind: kindFault, Err: errors.New("commandhttp: operation " + op.ID.String() + " failed: " + op.Code)}
+}
+
+// notValid is the problem of a command that says of itself that it is not valid, which is for whoever gave it.
+func notValid(reason string) *Problem {
+	p := &Problem{Kind: kindRule, Title: "The request is not valid", Detail: reason, Remedy: "see detail"}
+	if reason == "" {
+		p.Remedy = "check its members"
+	}
+	return p
 }
 
 // byCode finds the type for the code of a refusal.

@@ -159,7 +159,9 @@ func TestOperationsThatFailed(t *testing.T) {
 		{bus.OperationRefused, "forbidden", "", "forbidden", 403},
 		{bus.OperationExpired, "", "", "expired", 503},
 		{bus.OperationFailed, "reused_key", "", "key-used", 422},
-		{bus.OperationFailed, "invalid", "secret", "rule", 422},
+		{bus.OperationFailed, "invalid", "cents must be positive", "rule", 422},
+		{bus.OperationFailed, "invalid", "", "rule", 422},
+		{bus.OperationFailed, "unstorable", "secret", "fault", 500},
 		{bus.OperationFailed, "panic", "secret", "fault", 500},
 	} {
 		key := fmt.Sprint("Idempotency-Key: ", i)
@@ -172,6 +174,9 @@ func TestOperationsThatFailed(t *testing.T) {
 		p, _ := a.body["problem"].(map[string]any)
 		if p["type"] != "urn:bank:"+c.kind || p["status"] != float64(c.status) || p["title"] == nil || strings.Contains(a.text, "secret") {
 			t.Errorf("%s %s: %s", c.state, c.code, a.text)
+		}
+		if detail, _ := p["detail"].(string); c.kind == "rule" && detail != c.reason {
+			t.Errorf("%s %s: the detail is %q, want %q", c.state, c.code, detail, c.reason)
 		}
 		// Who waits for it is answered as if it had been carried out at once.
 		w.send(t, http.MethodPost, withdrawals, `{"cents":30}`, key, async+", wait=1").says(t, c.status, map[string]any{"type": "urn:bank:" + c.kind})

@@ -77,7 +77,7 @@ func protocol(err error) *Problem {
 	case forbidden(err):
 		return &Problem{Kind: kindForbidden}
 	case errors.As(err, &invalid) && invalid.Err != nil:
-		return &Problem{Kind: kindRule, Title: "The request is not valid", Detail: invalid.Err.Error(), Remedy: "see detail"}
+		return notValid(invalid.Err.Error())
 	}
 	return nil
 }
