@@ -61,8 +61,8 @@
 //     it is.
 //   - A command in hand is done to its end, or to the end of Config.Grace, although the caller has gone.
 //   - A precondition is heeded or refused, and never passed over, if handlers do as [Optional] says.
-//   - The text of a refusal is for the caller. That of a fault is for the log, and no answer has it; the value of a panic is
-//     in neither.
+//   - The text of a refusal is for the caller, and so is what a command that is not valid says of itself, now or in an
+//     operation. That of a fault is for the log, and no answer has it; the value of a panic is in neither.
 //   - Bodies, the time that they take, waiting requests, event streams and every piece that is written to one are bounded.
 //   - Class [admission.Operator] is never sent away.
 //

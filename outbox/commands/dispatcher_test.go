@@ -72,6 +72,10 @@ func TestEnds(t *testing.T) {
 			panic("a secret")
 		case "transient":
 			return bus.Reply{}, aggregate.Transient(errService)
+		case "not valid":
+			return bus.Reply{}, fmt.Errorf("anything: %w", &bus.InvalidCommandError{Type: "test.anything", Err: errors.New("cents must be positive")})
+		case "unstorable":
+			return bus.Reply{}, &eventstore.InvalidError{Field: "event.Data", Reason: "is too long"}
 		case "refuse":
 			return bus.Reply{Refused: true}, errors.New("not today")
 		case "result":
@@ -117,6 +121,8 @@ func TestEnds(t *testing.T) {
 		"codec":      {func() uuid.UUID { return raw(func(c *bus.Command) { c.ContentType = "text/x" }) }, bus.OperationFailed, CodeInvalid, "text/x", ""},
 		"panic":      {func() uuid.UUID { return w.send(anything{"panic"}, bus.ReplyTo("replies")) }, bus.OperationFailed, CodePanic, "", ""},
 		"transient":  {func() uuid.UUID { return w.send(anything{"transient"}, bus.ReplyTo("replies")) }, bus.OperationFailed, CodeExhausted, errService.Error(), ""},
+		"not valid":  {func() uuid.UUID { return w.send(anything{"not valid"}, bus.ReplyTo("replies")) }, bus.OperationFailed, CodeInvalid, "^cents must be positive", ""},
+		"unstorable": {func() uuid.UUID { return w.send(anything{"unstorable"}, bus.ReplyTo("replies")) }, bus.OperationFailed, CodeUnstorable, "event.Data", ""},
 		"by itself":  {func() uuid.UUID { return w.send(anything{"refuse"}, bus.ReplyTo("replies")) }, bus.OperationRefused, "", "not today", ""},
 		"result":     {func() uuid.UUID { return w.send(anything{"result"}, bus.ReplyTo("replies")) }, bus.OperationDone, "", "", `{"A":7}`},
 		"bytes":      {func() uuid.UUID { return w.send(anything{"bytes"}, bus.ReplyTo("replies")) }, bus.OperationDone, "", "", "\x01\x02"},
@@ -127,7 +133,7 @@ func TestEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			id := test.send()
 			o := w.ends(id, test.state)
-			if o.Code != test.code || !strings.Contains(o.Reason, test.reason) || string(o.Result) != test.result {
+			if o.Code != test.code || !strings.Contains("^"+o.Reason, test.reason) || string(o.Result) != test.result {
 				t.Errorf("it ended with code %q, reason %q, result %q", o.Code, o.Reason, o.Result)
 			}
 			if strings.Contains(o.Reason, "secret") || len(o.Reason) > maxReason {

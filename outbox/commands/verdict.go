@@ -17,8 +17,10 @@ import (
 const (
 	// CodeUnknownType: no handler is registered for the command.
 	CodeUnknownType = "unknown_type"
-	// CodeInvalid: the command cannot be read, or says of itself that it is not valid, or asks for what cannot be stored.
+	// CodeInvalid: the command cannot be read, or says of itself that it is not valid. The reason is for who gave it.
 	CodeInvalid = "invalid"
+	// CodeUnstorable: its handler asked for what cannot be stored.
+	CodeUnstorable = "unstorable"
 	// CodePanic: its handler panicked.
 	CodePanic = "panic"
 	// CodeTimeout: its handler did not come to an end in time. What it may still do is refused.
@@ -83,7 +85,11 @@ func final(reply bus.Reply, err error) (verdict, bool) {
 	case errors.Is(err, bus.ErrUnknownCommand):
 		return bad(bus.OperationFailed, CodeUnknownType)
 	case errors.As(err, &misread):
-		return bad(bus.OperationFailed, CodeInvalid)
+		v, _ := bad(bus.OperationFailed, CodeInvalid)
+		if misread.Err != nil {
+			v.reason = misread.Err.Error() // who gave the command knows which it was
+		}
+		return v, true
 	case errors.As(err, &panicked):
 		return bad(bus.OperationFailed, CodePanic)
 	case errors.Is(err, bus.ErrForbidden):
@@ -95,7 +101,7 @@ func final(reply bus.Reply, err error) (verdict, bool) {
 	case errors.Is(err, eventstore.ErrStreamClosed):
 		return bad(bus.OperationRefused, CodeClosed)
 	case errors.Is(err, eventstore.ErrInvalid):
-		return bad(bus.OperationFailed, CodeInvalid)
+		return bad(bus.OperationFailed, CodeUnstorable)
 	case errors.Is(err, bus.ErrKeyUnused):
 		return bad(bus.OperationFailed, CodeKeyUnused)
 	case errors.Is(err, aggregate.ErrMisuse):
