@@ -78,7 +78,8 @@ type Operations interface {
 	// [Bus.Prepare] makes it.
 	Enqueue(ctx context.Context, c Command) (uuid.UUID, error)
 	// Operation returns the operation as it is now. One that is not there, was removed, or belongs to another scope is a
-	// [*NoOperationError].
+	// [*NoOperationError]. A command that did not come by Enqueue, but in a transaction of its sender's, may have none before
+	// its end.
 	Operation(ctx context.Context, scope string, id uuid.UUID) (Operation, error)
 	// Watch yields the operation as it is now and after each change, and ends after the state that is an end. Changes in
 	// quick succession may come as one. An error is the last thing that it yields.
@@ -94,9 +95,10 @@ type NoOperationError struct {
 	ID    uuid.UUID
 }
 
-// Error names the operation.
+// Error names the operation, and what may be the reason.
 func (e *NoOperationError) Error() string {
-	return fmt.Sprintf("bus: operation %s of scope %q is not known, or was removed after its end", e.ID, e.Scope)
+	return fmt.Sprintf("bus: operation %s of scope %q is not known: it may have another scope, or have been removed after its end; "+
+		"a command that was sent in a transaction (commands.Enqueue) has an operation only from its end on", e.ID, e.Scope)
 }
 
 // Is matches [ErrNoOperation].

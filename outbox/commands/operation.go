@@ -17,9 +17,13 @@ import (
 )
 
 // Operation returns the operation as it is now. One that is not there, was removed after its end, or belongs to another
-// scope is a [*bus.NoOperationError].
+// scope is a [*bus.NoOperationError]. A command that was sent in a transaction of its sender's, by the function
+// [Enqueue], has an operation only from its end on.
 func (q *Queue) Operation(ctx context.Context, scope string, id uuid.UUID) (bus.Operation, error) {
 	o, err := q.operation(ctx, scope, id)
+	if errors.Is(err, bus.ErrNoOperation) {
+		return bus.Operation{}, err // which names it
+	}
 	if err != nil {
 		return bus.Operation{}, fmt.Errorf("commands: operation %s: %w", id, err)
 	}
