@@ -142,8 +142,11 @@ func (k *keyed) expired(ctx context.Context, reused error) (eventstore.Outcome, 
 	claim := k.claim
 	claim.Request = requestOf(expiring, k.option.request)
 	outcome, found, err := k.store.FirstOutcome(ctx, claim)
-	if err != nil || !found {
+	switch {
+	case errors.Is(err, eventstore.ErrReusedKey), err == nil && !found:
 		return eventstore.Outcome{}, false, reused
+	case err != nil: // it may have expired
+		return eventstore.Outcome{}, false, err
 	}
 	return outcome, true, nil
 }
