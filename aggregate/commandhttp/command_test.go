@@ -349,5 +349,5 @@ func TestExplain(t *testing.T) {
 	w.handle = fail(away)
 	w.send(t, http.MethodPost, "/explained", `"x"`, "Idempotency-Key: 1").says(t, http.StatusServiceUnavailable, map[string]any{"type": "urn:bank:unavailable"})
 	w.handle = fail(&eventstore.ConflictError{})
-	w.send(t, http.MethodPost, "/explained", `"x"`, "Idempotency-Key: 2").says(t, http.StatusUnprocessableEntity, map[string]any{"field": "secret", "value": `\"x\"`})
+	w.send(t, http.MethodPost, "/explained", `"x"`, "Idempotency-Key: 2").says(t, http.StatusUnprocessableEntity, map[string]any{"field": "secret", "value": `"x"`})
 }
