@@ -42,15 +42,28 @@ type Claim struct {
 	Call uuid.UUID
 }
 
-// Validate reports a scope or key that cannot be stored. The error is an [*InvalidError].
+// Validate reports a scope or key that cannot be stored. The error is an [*InvalidError], whose field is "key" or
+// "scope", as callers know them.
 func (c Claim) Validate() error {
+	for _, f := range [...]struct {
+		name, text string
+		limit      int
+		remedy     string
+	}{
+		{"key", c.Key, maxKey, "shorten it, for example to a UUID"},
+		{"scope", c.Scope, maxScope, "shorten it, for example to a hash"},
+	} {
+		if len(f.text) > f.limit {
+			return &InvalidError{Field: f.name, Value: f.text, Reason: fmt.Sprintf("has %d bytes, more than %d", len(f.text), f.limit), Remedy: f.remedy}
+		}
+		if err := checkText(f.name, f.text); err != nil {
+			return err
+		}
+	}
 	if c.Key == "" {
-		return &InvalidError{Field: "Claim.Key", Reason: "is empty", Remedy: "give each command a key of its own, for example a UUID"}
+		return &InvalidError{Field: "key", Reason: "is empty", Remedy: "give each command a key of its own, for example a UUID"}
 	}
-	if err := checkLimitedText("Claim.Key", c.Key, maxKey); err != nil {
-		return err
-	}
-	return checkLimitedText("Claim.Scope", c.Scope, maxScope)
+	return nil
 }
 
 // OutcomeKind says how a command ended.

@@ -25,11 +25,11 @@ func TestValidateOnce(t *testing.T) {
 		"check":            {claim: claim, writes: []eventstore.Write{eventstore.Check(id, eventstore.Exactly(3))}},
 		"refused":          {claim: claim, outcome: eventstore.Outcome{Kind: eventstore.OutcomeRefused, Code: "c", Text: "t"}},
 		"longest":          {claim: eventstore.Claim{Scope: strings.Repeat("s", 200), Key: strings.Repeat("k", 255)}},
-		"no key":           {claim: eventstore.Claim{Scope: "s"}, field: "Claim.Key"},
-		"long key":         {claim: eventstore.Claim{Key: strings.Repeat("k", 256)}, field: "Claim.Key"},
-		"long scope":       {claim: eventstore.Claim{Key: "k", Scope: strings.Repeat("s", 201)}, field: "Claim.Scope"},
-		"zero byte":        {claim: eventstore.Claim{Key: "a\x00"}, field: "Claim.Key"},
-		"bad UTF-8":        {claim: eventstore.Claim{Key: "k", Scope: "\xff"}, field: "Claim.Scope"},
+		"no key":           {claim: eventstore.Claim{Scope: "s"}, field: "key"},
+		"long key":         {claim: eventstore.Claim{Key: strings.Repeat("k", 256)}, field: "key"},
+		"long scope":       {claim: eventstore.Claim{Key: "k", Scope: strings.Repeat("s", 201)}, field: "scope"},
+		"zero byte":        {claim: eventstore.Claim{Key: "a\x00"}, field: "key"},
+		"bad UTF-8":        {claim: eventstore.Claim{Key: "k", Scope: "\xff"}, field: "scope"},
 		"unknown kind":     {claim: claim, outcome: eventstore.Outcome{Kind: 3}, field: "Outcome.Kind"},
 		"long text":        {claim: claim, outcome: eventstore.Outcome{Text: strings.Repeat("t", 8<<10+1)}, field: "Outcome.Text"},
 		"long result":      {claim: claim, outcome: eventstore.Outcome{Result: make([]byte, 1<<20+1)}, field: "Outcome.Result"},
@@ -72,6 +72,21 @@ func TestOutcomeTexts(t *testing.T) {
 	} {
 		if !errors.Is(c.err, c.sentinel) || !strings.Contains(c.err.Error(), `"k"`) || eventstore.IsRetryable(c.err) {
 			t.Errorf("%v", c.err)
+		}
+	}
+}
+
+// A key that is too long comes from callers, who are told what to do about it.
+func TestALongKey(t *testing.T) {
+	for name, tc := range map[string]struct {
+		claim eventstore.Claim
+		want  string
+	}{
+		"key":   {eventstore.Claim{Key: strings.Repeat("k", 256)}, "has 256 bytes, more than 255: shorten it, for example to a UUID"},
+		"scope": {eventstore.Claim{Key: "k", Scope: strings.Repeat("s", 201)}, "has 201 bytes, more than 200: shorten it, for example to a hash"},
+	} {
+		if err := tc.claim.Validate(); err == nil || !strings.HasPrefix(err.Error(), "eventstore: "+name+" ") || !strings.HasSuffix(err.Error(), tc.want) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -2,12 +2,14 @@ package commandhttp
 
 import (
 	"bytes"
+	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"mime"
 	"net/http"
+	"reflect"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -78,6 +80,47 @@ func DecodeJSON[C any](body []byte) (C, error) {
 	return out, nil
 }
 
+// withArticle names what encoding/json calls a value.
+func withArticle(what string) string {
+	switch what {
+	case "bool":
+		return "a boolean"
+	case "array", "object":
+		return "an " + what
+	}
+	return "a " + what
+}
+
+// wanted says in the words of JSON what a Go type is read from.
+func wanted(t reflect.Type) string {
+	if t == nil {
+		return "another type"
+	}
+	if reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
+		return "a string"
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		return "a boolean"
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return fmt.Sprintf("an integer of at most %d bits", t.Bits())
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr:
+		return fmt.Sprintf("an integer of at most %d bits, 0 or more", t.Bits())
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	case reflect.Slice, reflect.Array:
+		if t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8 {
+			return "a string in base64"
+		}
+		return "an array"
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	case reflect.String:
+		return "a string"
+	}
+	return "another type"
+}
+
 func unreadable(err error) error {
 	var own *Problem
 	var kind *json.UnmarshalTypeError
@@ -86,14 +129,14 @@ func unreadable(err error) error {
 	case errors.As(err, &own): // of an UnmarshalJSON
 		return own
 	case errors.As(err, &kind):
-		wants := "another type"
-		if kind.Type != nil {
-			wants = "a " + kind.Type.Kind().String()
+		what, literal, _ := strings.Cut(kind.Value, " ")
+		p := &Problem{
+			Kind: kindSyntax, Field: Shorten(kind.Field), Detail: withArticle(what) + " stands where none can", Remedy: "write " + wanted(kind.Type),
 		}
-		return &Problem{
-			Kind: kindSyntax, Field: Shorten(kind.Field), Detail: "a " + strings.Fields(kind.Value + " ")[0] + " stands where none can",
-			Remedy: "write " + wants,
+		if literal != "" {
+			p.Detail = "the number " + Shorten(literal) + " does not fit"
 		}
+		return p
 	case errors.Is(err, io.EOF):
 		return &Problem{Kind: kindSyntax, Detail: "the body is empty", Remedy: "send JSON"}
 	case errors.As(err, &text), errors.Is(err, io.ErrUnexpectedEOF):

@@ -207,6 +207,25 @@ func TestAccept(t *testing.T) {
 	}
 }
 
+// Whoever sends a key that cannot be read is told what is wrong with it.
+func TestKeyProblems(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[string]string{
+		"lunch 31":               "it needs quotes, as it has spaces or signs that stand in quotes only",
+		"(lunch)":                "it needs quotes, as it has spaces or signs that stand in quotes only",
+		`"lunch`:                 "it is not a text of visible characters in quotes",
+		"é":                      "it is not a text of visible characters in quotes",
+		"a\tb":                   "it is not a text of visible characters in quotes",
+		strings.Repeat("k", 256): "it has more than 255 characters; shorten it, for example to a UUID",
+	} {
+		_, err := keyOf(header(KeyHeader, value))
+		var p *Problem
+		if !errors.As(err, &p) || p.Field != KeyHeader || !strings.HasPrefix(p.Detail+"; "+p.Remedy, want) {
+			t.Errorf("%q: %+v", value, err)
+		}
+	}
+}
+
 // What is shown in a problem is escaped once, by its JSON.
 func TestShorten(t *testing.T) {
 	t.Parallel()

@@ -19,11 +19,11 @@ const (
 // without quotes. It is "" when there is none.
 func keyOf(h http.Header) (string, error) {
 	values := h.Values(KeyHeader)
+	refuse := func(detail, remedy string) (string, error) {
+		return "", &Problem{Kind: kindSyntax, Field: KeyHeader, Value: Shorten(strings.Join(values, ", ")), Detail: detail, Remedy: remedy}
+	}
 	invalid := func(detail string) (string, error) {
-		return "", &Problem{
-			Kind: kindSyntax, Field: KeyHeader, Value: Shorten(strings.Join(values, ", ")), Detail: detail,
-			Remedy: `send one text of visible characters in quotes, such as "8e03978e-40d5-43dd-bc93-6894a57f9324"`,
-		}
+		return refuse(detail, `send one text of visible characters in quotes, such as "8e03978e-40d5-43dd-bc93-6894a57f9324"`)
 	}
 	switch len(values) {
 	case 0:
@@ -35,7 +35,8 @@ func keyOf(h http.Header) (string, error) {
 	s := scanner{text: values[0]}
 	s.spaces()
 	key, ok := "", true
-	if !s.end() && s.text[s.at] == '"' {
+	quoted := !s.end() && s.text[s.at] == '"'
+	if quoted {
 		if key, ok = structuredString(&s); ok && s.take(';') {
 			s.at = len(s.text) // parameters say nothing that is known here
 		}
@@ -44,12 +45,14 @@ func keyOf(h http.Header) (string, error) {
 	}
 	s.spaces()
 	switch {
+	case !quoted && !s.end() && !strings.ContainsFunc(s.text, func(r rune) bool { return r < ' ' || r > '~' }):
+		return invalid("it needs quotes, as it has spaces or signs that stand in quotes only")
 	case !ok || !s.end():
-		return invalid("it is not a text in quotes")
+		return invalid("it is not a text of visible characters in quotes")
 	case key == "":
 		return invalid("it is empty")
 	case len(key) > maxKey:
-		return invalid("it has more than " + strconv.Itoa(maxKey) + " characters")
+		return refuse("it has more than "+strconv.Itoa(maxKey)+" characters", "shorten it, for example to a UUID")
 	}
 	return key, nil
 }
