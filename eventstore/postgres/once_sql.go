@@ -16,7 +16,7 @@ SELECT o.call, o.request, o.kind, o.code, o.reason, o.content_type, o.result, o.
 	// in a statement of its own, or inside the function, would cost more. A part that is not known is refused by the table.
 	storeOutcomeSQL = `
 INSERT INTO {schema}.outcomes (part, scope, key, call, request, kind, code, reason, content_type, result, streams, versions, events, stored_at)
-SELECT (SELECT t.turn % 4 FROM {schema}.outcome_turn t WHERE t.singleton), $1::text, $2::text, $3::uuid, $4::bytea, $5::smallint, $6::text, $7::text,
+SELECT (SELECT t.turn % 2 FROM {schema}.outcome_turn t WHERE t.singleton), $1::text, $2::text, $3::uuid, $4::bytea, $5::smallint, $6::text, $7::text,
        $8::text, $9::bytea, $10::text[], $11::bigint[], $12::int[], coalesce($13::timestamptz, clock_timestamp())
  WHERE (SELECT {schema}.refuse_known_key() FROM {schema}.outcomes o WHERE o.scope = $1 AND o.key = $2 LIMIT 1) IS NULL`
 
@@ -41,5 +41,5 @@ RETURNING stored_at`
    WHERE coalesce(s.version <> u.version OR u.n > 0 AND s.xmin <> pg_current_xact_id()::xid, true))
 RETURNING stored_at`
 
-	turnOutcomesSQL = `SELECT t.turned, t.emptied FROM {schema}.turn_outcomes($1::interval, coalesce($2::timestamptz, clock_timestamp())) t`
+	turnOutcomesSQL = `SELECT {schema}.turn_outcomes($1::interval, coalesce($2::timestamptz, clock_timestamp()))`
 )

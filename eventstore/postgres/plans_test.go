@@ -148,7 +148,7 @@ func TestNoFunctionScansATable(t *testing.T) {
 	mustExec(t, conn, `SELECT daybook.drop_cleaned(10)`)
 	mustExec(t, conn, `SELECT daybook.ensure_ranges(3)`)
 	for range 4 {
-		mustExec(t, conn, `SELECT daybook.turn_outcomes('1 hour', (SELECT since + interval '1 hour' FROM daybook.outcome_turn))`)
+		mustExec(t, conn, `SELECT daybook.turn_outcomes('1 hour', (SELECT since + interval '2 hours' FROM daybook.outcome_turn))`)
 	}
 	tx, err := conn.Begin(t.Context())
 	if err != nil {

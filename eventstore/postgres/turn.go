@@ -28,8 +28,7 @@ func (s *Store) turnEvery() time.Duration {
 	return min(max(s.cfg.KeepKeys/16, 100*time.Millisecond), time.Minute)
 }
 
-// turnOutcomes lets the outcomes' parts move on when it is time: the part that is written closes, or the oldest is
-// emptied. Any number of processes may call it at once.
+// turnOutcomes lets the outcomes' parts move on when it is time: the older one is emptied, and written from then on. Any number of processes may call it at once.
 func (s *Store) turnOutcomes(ctx context.Context) error {
 	s.turns.looked.Store(int64(time.Since(started)))
 	var now *time.Time
@@ -37,11 +36,11 @@ func (s *Store) turnOutcomes(ctx context.Context) error {
 		at := s.cfg.Clock().UTC()
 		now = &at
 	}
-	var turned, emptied bool
-	if err := s.pool.QueryRow(ctx, s.sql.turnOutcomes, s.cfg.KeepKeys, now).Scan(&turned, &emptied); err != nil {
+	var turned bool
+	if err := s.pool.QueryRow(ctx, s.sql.turnOutcomes, s.cfg.KeepKeys, now).Scan(&turned); err != nil {
 		return fmt.Errorf("postgres: remove old keys: %w", err)
 	}
-	if emptied {
+	if turned {
 		s.cfg.Logger.Info("daybook: keys of commands that are older than Config.KeepKeys were removed", "keep", s.cfg.KeepKeys)
 	}
 	return nil

@@ -8,10 +8,9 @@ ALTER TABLE {schema}.store ADD COLUMN secret bytea NOT NULL
   DEFAULT (uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()));
 ALTER TABLE {schema}.store ALTER COLUMN secret DROP DEFAULT;
 
--- How commands with a key ended. Four parts take turns: one is written, the two before it are kept, the fourth is emptied
--- before its turn comes. One part is written for half of the time that keys are kept. That a key is there once is seen to
--- by the advisory lock of its writers. There are no checks of columns: PostgreSQL reads each anew for every statement,
--- which took a third of the time of storing an outcome.
+-- How commands with a key ended. Two parts take turns: one is written, the other is kept until it is older than keys must
+-- be, and emptied as its turn comes. That a key is there once is seen to by the advisory lock of its writers. There are no
+-- checks of columns: PostgreSQL reads each anew for every statement, which took a third of the time of storing an outcome.
 CREATE TABLE {schema}.outcomes (
   part         smallint NOT NULL,
   scope        text COLLATE "C" NOT NULL,
@@ -31,44 +30,35 @@ CREATE TABLE {schema}.outcomes (
 ) PARTITION BY LIST (part);
 CREATE TABLE {schema}.outcomes_0 PARTITION OF {schema}.outcomes FOR VALUES IN (0);
 CREATE TABLE {schema}.outcomes_1 PARTITION OF {schema}.outcomes FOR VALUES IN (1);
-CREATE TABLE {schema}.outcomes_2 PARTITION OF {schema}.outcomes FOR VALUES IN (2);
-CREATE TABLE {schema}.outcomes_3 PARTITION OF {schema}.outcomes FOR VALUES IN (3);
 
--- The part that is written is turn % 4.
+-- The part that is written is turn % 2.
 CREATE TABLE {schema}.outcome_turn (
   singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
   turn      bigint      NOT NULL DEFAULT 0,
-  since     timestamptz NOT NULL DEFAULT clock_timestamp(),
-  emptied   boolean     NOT NULL DEFAULT true                -- the part of the next turn is empty
+  since     timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 INSERT INTO {schema}.outcome_turn DEFAULT VALUES;
 
--- Moves on when it is time. A part of turn s is written until turn s + 1 begins; turns s + 1 and s + 2 last half of `keep`
--- each, so when turn s + 3 begins its rows are older than `keep`. It is emptied a quarter of `keep` later, since a
--- transaction that began in turn s may commit after it. What cannot be emptied is kept, and the turn lasts longer.
-CREATE FUNCTION {schema}.turn_outcomes(keep interval, now timestamptz DEFAULT clock_timestamp(), OUT turned boolean, OUT emptied boolean)
+-- Moves on when it is time. A part of turn s is written until turn s + 1 begins, and emptied as turn s + 2 does. A turn
+-- lasts a quarter longer than `keep`, since a transaction that has begun in turn s may commit after it. What cannot be
+-- emptied is kept, and the turn lasts longer.
+CREATE FUNCTION {schema}.turn_outcomes(keep interval, now timestamptz DEFAULT clock_timestamp()) RETURNS boolean
   LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
 DECLARE
   t record;
 BEGIN
-  turned := false; emptied := false;
   IF keep IS NULL OR keep < interval '1 second' THEN
     RAISE EXCEPTION 'daybook: turn_outcomes: keep is %, shorter than a second', keep USING ERRCODE = 'DB001';
   END IF;
-  SELECT o.turn, o.since, o.emptied INTO t FROM {schema}.outcome_turn o WHERE o.singleton FOR UPDATE SKIP LOCKED;
-  IF NOT FOUND THEN RETURN; END IF;
-  IF t.emptied AND now >= t.since + keep / 2 THEN
-    UPDATE {schema}.outcome_turn o SET turn = o.turn + 1, since = now, emptied = false WHERE o.singleton;
-    turned := true;
-  ELSIF NOT t.emptied AND now >= t.since + keep / 4 THEN
-    BEGIN
-      EXECUTE format('TRUNCATE {schema}.%I', 'outcomes_' || (t.turn + 1) % 4);
-      UPDATE {schema}.outcome_turn o SET emptied = true WHERE o.singleton;
-      emptied := true;
-    EXCEPTION WHEN lock_not_available THEN
-      NULL; -- somebody reads it: next time
-    END;
+  SELECT o.turn, o.since INTO t FROM {schema}.outcome_turn o WHERE o.singleton FOR UPDATE SKIP LOCKED;
+  IF NOT FOUND OR now < t.since + keep * 1.25 THEN
+    RETURN false;
   END IF;
+  EXECUTE format('TRUNCATE {schema}.%I', 'outcomes_' || (t.turn + 1) % 2);
+  UPDATE {schema}.outcome_turn o SET turn = o.turn + 1, since = now WHERE o.singleton;
+  RETURN true;
+EXCEPTION WHEN lock_not_available THEN
+  RETURN false; -- somebody reads it: next time
 END $$;
 
 -- Called for an outcome that is found under a key whose command is about to be carried out.
