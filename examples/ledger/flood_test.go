@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,7 +19,7 @@ func TestClientUnderAFlood(t *testing.T) {
 	t.Parallel()
 	s, pool := newShell(t)
 	seen := newTally(t)
-	_, c := s.caller(t, seen)
+	serving, c := s.caller(t, seen)
 	const flood = queueLength + 40 // all places that there are, and more
 	release := hold(t, pool)
 	var all sync.WaitGroup
@@ -51,6 +52,9 @@ func TestClientUnderAFlood(t *testing.T) {
 	all.Wait()
 	if got := entriesIn(t, pool); got != flood+1 {
 		t.Errorf("%d entries are stored, want %d", got, flood+1)
+	}
+	if n := strings.Count(serving.notes.String(), "requests are sent away"); n != 1 {
+		t.Errorf("the server said %d times that it sends requests away, want once:\n%s", n, serving.notes)
 	}
 	t.Logf("answered: 201 %d times, 429 %d times, 503 %d times",
 		seen.of("POST /entries 201"), seen.of("POST /entries 429"), seen.of("POST /entries 503"))

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/daybook-go/daybook/aggregate/admission"
+	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/examples/ledger/api"
 	"github.com/daybook-go/daybook/examples/ledger/book"
 	"github.com/daybook-go/daybook/examples/ledger/commands"
@@ -71,11 +72,11 @@ const (
 )
 
 // api is the handler behind its gate, with the bus that carries out what is let in.
-func (p *program) api(l *ledger) (*api.API, error) {
+func (p *program) api(l *ledger, door eventstore.Observer) (*api.API, error) {
 	bus := commands.NewBus(l.store, l.book, commands.Config{Logger: l.logger, TellIfRunning: true})
 	gate, err := admission.New(admission.Config{
 		// More than there are connections would only wait for one.
-		Queue: queueLength, MinConcurrency: 2, MaxConcurrency: max(2, int(l.pool.Config().MaxConns)), Observer: p.observer,
+		Queue: queueLength, MinConcurrency: 2, MaxConcurrency: max(2, int(l.pool.Config().MaxConns)), Observer: door,
 	})
 	if err != nil {
 		return nil, err
@@ -94,7 +95,9 @@ func (p *program) serve(ctx context.Context, l *ledger, listener net.Listener) e
 		fmt.Fprintln(p.notes, "ledger: other machines can reach this address, and there is no authentication")
 	}
 	l.level.Set(slog.LevelInfo) // also what is well again
-	handler, err := p.api(l)
+	door := newDoor(l.logger, p.observer)
+	defer door.close()
+	handler, err := p.api(l, door)
 	if err != nil {
 		return err
 	}
