@@ -76,7 +76,7 @@ func appendFigures(ctx context.Context, e *env) ([]figure, error) {
 var benchRun atomic.Int64
 
 // appendFor lets callers append for a time and returns appends per second.
-func appendFor(ctx context.Context, store *postgres.Store, callers int, d time.Duration) (float64, error) {
+func appendFor(ctx context.Context, store eventstore.Appender, callers int, d time.Duration) (float64, error) {
 	ctx = eventstore.WithMetadata(ctx, sample)
 	run := benchRun.Add(1)
 	var total atomic.Int64

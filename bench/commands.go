@@ -21,7 +21,7 @@ type counters = aggregate.Repository[int64, counted]
 // commandFigures measures what commands cost when they meet, when the stream is long, and when they have a key.
 func commandFigures(ctx context.Context, e *env) ([]figure, error) {
 	var figures []figure
-	for _, measure := range []func(context.Context, *env) (figure, error){laneFigure, cacheFigure, snapshotFigure, keyFigure} {
+	for _, measure := range []func(context.Context, *env) (figure, error){laneFigure, cacheFigure, snapshotFigure, keyFigure, outcomeFigure} {
 		f, err := measure(ctx, e)
 		if err != nil {
 			return nil, err
@@ -155,11 +155,33 @@ func keyFigure(ctx context.Context, e *env) (figure, error) {
 	}
 	defer store.Close()
 	r := aggregate.NewRepository(store, notebook)
-	keyed := func() aggregate.HandleOption { return aggregate.WithIdempotencyKey(uuid.NewString()) }
+	newKey := func() aggregate.HandleOption { return aggregate.WithIdempotencyKey(uuid.NewString()) }
 	ratios, err := alternately("32 callers, 3 events of 300 bytes, without and with a key (commands/s)",
 		func() (float64, error) { return commandsFor(ctx, r, callers, freshStreams(), note, nil) },
-		func() (float64, error) { return commandsFor(ctx, r, callers, freshStreams(), note, keyed) })
+		func() (float64, error) { return commandsFor(ctx, r, callers, freshStreams(), note, newKey) })
 	return newFigure("commands", "with an idempotency key, 3 events, 32 callers", "×", "the same commands without", 0.8, true, ratios), err
+}
+
+// outcomeFigure compares the appends alone: with an outcome that is stored under a key, and without.
+func outcomeFigure(ctx context.Context, e *env) (figure, error) {
+	const callers = 32
+	store, err := postgres.New(ctx, e.pool, postgres.Config{MaxConns: callers})
+	if err != nil {
+		return figure{}, err
+	}
+	defer store.Close()
+	ratios, err := alternately("32 callers, 3 events of 300 bytes, without and with an outcome (appends/s)",
+		func() (float64, error) { return appendFor(ctx, store, callers, slot) },
+		func() (float64, error) { return appendFor(ctx, keyed{store}, callers, slot) })
+	return newFigure("commands", "append with an outcome, 3 events, 32 callers", "×", "the same appends without", 0.8, true, ratios), err
+}
+
+// keyed appends each time under a new key.
+type keyed struct{ *postgres.Store }
+
+func (k keyed) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.AppendResult, error) {
+	_, err := k.AppendOnce(ctx, eventstore.Claim{Key: uuid.NewString(), Call: uuid.New()}, eventstore.Outcome{}, writes...)
+	return eventstore.AppendResult{}, err
 }
 
 // noted is an event with as many bytes as those of the append figures.
