@@ -29,8 +29,8 @@
 //   - Readers need the primary. A standby has no locks of writers, and the store refuses it.
 //   - The sequence log_position must never be restarted, and its cache must stay 1.
 //   - An insert into events by hand must write the row in streams as well.
-//   - Time is the database's, or [Config.Clock]'s; a clock that goes back lets keys stay longer, one that leaps ahead may
-//     take up to half of their time away. Whoever reads the tables of outcomes for hours keeps old keys from going.
+//   - Time is the database's, or [Config.Clock]'s; a clock that goes back lets keys stay longer, one that leaps ahead lets
+//     the older half of them go early. Whoever reads the tables of outcomes for hours keeps old keys from going.
 //   - f of [Store.WithStreamsLocked] holds a connection, and so does everybody who waits for its streams.
 //   - A copy of a database has the secret of its original.
 //   - Behind a pooler in transaction mode set [Config.TransactionPooler]; other processes' events are then seen by polling.
