@@ -21,12 +21,14 @@ const lateBody = 100 * time.Millisecond
 // readBody reads the body of a request, which must be JSON.
 func (v *visit) readBody(w http.ResponseWriter) ([]byte, error) {
 	r, cfg := v.r, v.api.cfg
-	kind, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	// A header that is there twice says two things, of which a proxy may have heeded the other.
+	sent := strings.Join(r.Header.Values("Content-Type"), ", ")
+	kind, params, err := mime.ParseMediaType(sent)
 	charset := params["charset"]
 	if err != nil || kind != "application/json" || charset != "" && !strings.EqualFold(charset, "utf-8") {
-		return nil, &Problem{Kind: kindMediaType, Field: "Content-Type", Value: Shorten(r.Header.Get("Content-Type"))}
+		return nil, &Problem{Kind: kindMediaType, Field: "Content-Type", Value: Shorten(sent)}
 	}
-	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+	if coding := strings.Join(r.Header.Values("Content-Encoding"), ", "); coding != "" && !strings.EqualFold(coding, "identity") {
 		return nil, &Problem{Kind: kindMediaType, Field: "Content-Encoding", Value: Shorten(coding)}
 	}
 	tooLarge := &Problem{Kind: kindTooLarge, Detail: fmt.Sprintf("it has more than %d bytes", cfg.MaxBody)}

@@ -107,6 +107,7 @@ func TestStatuses(t *testing.T) {
 		{"too-large", 413, nil, post, `{"note":"` + strings.Repeat("x", 1000) + `"}`, nil, nil},
 		{"media-type", 415, nil, post, one, []string{"Content-Type: text/plain"}, nil},
 		{"media-type", 415, nil, post, one, []string{"Content-Encoding: gzip"}, nil},
+		{"media-type", 415, nil, post, one, []string{"Content-Encoding: identity", "Content-Encoding: gzip"}, nil},
 		{"rule", 422, nil, post, `{"cents":1000001}`, nil, func(a answer) bool { return a.body["detail"] == errTooBig.Error() }},
 		{"rule", 422, nil, post, `{"cents":0}`, nil, func(a answer) bool { return a.body["detail"] == "cents must be positive" }},
 		{"funds", 422, nil, post, `{"cents":5000}`, nil, func(a answer) bool { return a.body["remedy"] == "take less" && a.body["rule"] == "funds" }},
