@@ -46,7 +46,7 @@ type Config struct {
 	// clock of the database.
 	Clock func() time.Time
 	// KeepKeys is how long the outcome of a command with a key is kept at least, and so for how long a repeat is
-	// recognised; see [Store.AppendOnce]. They go at most twice as late. Give the same to every process that opens the
+	// recognised; see [Store.AppendOnce]. They go after two and a half times as long. Give the same to every process that opens the
 	// store: the shortest counts. At least a second. Default 24 hours.
 	KeepKeys time.Duration
 }
