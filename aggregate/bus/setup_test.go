@@ -31,7 +31,6 @@ type (
 	}
 	inner    struct{ ID string }
 	withMemo struct {
-		Dash  string    `json:"-,"`
 		At    time.Time `msgpack:"-" json:"at"`
 		cache int       `json:"-"`
 		next  *withMemo `json:"-"`
