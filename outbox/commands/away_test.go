@@ -8,8 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/daybook-go/daybook/aggregate/bus"
 	"github.com/daybook-go/daybook/eventstore/postgres"
 	"github.com/daybook-go/daybook/internal/consumer"
 	"github.com/daybook-go/daybook/internal/pgserver"
@@ -111,4 +113,22 @@ func TestConnectionsThatBreak(t *testing.T) {
 	close(stopped)
 	breaking.Wait()
 	s.allDone()
+}
+
+// A connection that was ended while others still answer: the next attempt gives the server the time to go.
+func TestAnEndedConnectionIsNotTriedAgainAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var first time.Time
+	w.handles(func(context.Context, anything) (bus.Reply, error) {
+		if first.IsZero() {
+			first = time.Now()
+		}
+		if time.Since(first) < firstPause/2 {
+			return bus.Reply{}, &pgconn.PgError{Severity: "FATAL", Code: "57P01", Message: "terminating connection due to unexpected postmaster exit"}
+		}
+		return bus.Reply{}, nil
+	})
+	w.run(Config{Attempts: 2})
+	w.ends(w.send(anything{"a"}), bus.OperationDone)
 }

@@ -57,6 +57,9 @@ func (d *Dispatcher) carryOut(ctx context.Context, c bus.Command) (verdict, erro
 		if attempt++; attempt > d.cfg.Attempts || errors.Is(err, errHung) || !time.Now().Before(end) {
 			break
 		}
+		if consumer.Away(last) { // a server that goes down may answer one connection when it has ended another
+			pause = max(pause, firstPause)
+		}
 		if !rest(ctx, pause/2+rand.N(pause/2+1)) {
 			return verdict{}, context.Cause(ctx)
 		}
