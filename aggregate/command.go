@@ -123,12 +123,13 @@ func (c *command) send(ctx context.Context, to eventstore.LockedStreams) (stored
 		return stored{versions: result.Versions, token: result.Token, recordedAt: result.RecordedAt}, err
 	}
 	outcome := eventstore.Outcome{Kind: eventstore.OutcomeDone, Result: c.work.result}
-	done, err := c.once(ctx, to, outcome, writes...)
-	if _, free := to.(unlocked); free && events == 0 && errors.Is(err, eventstore.ErrConflict) {
-		// The versions were for the record only: a decision without events claims nothing about them.
-		return c.once(ctx, to, outcome)
+	if events > 0 {
+		return c.once(ctx, to, outcome, writes...)
 	}
-	return done, err
+	for _, w := range writes { // a decision without events claims nothing about them: they are for the record
+		outcome.Streams = append(outcome.Streams, eventstore.OutcomeStream{Stream: w.Stream, Version: c.work.members[w.Stream].version()})
+	}
+	return c.once(ctx, to, outcome)
 }
 
 func (c *command) once(ctx context.Context, to onceAppender, outcome eventstore.Outcome, writes ...eventstore.Write) (stored, error) {

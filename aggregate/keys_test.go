@@ -133,6 +133,11 @@ func TestNothingToDoIsRemembered(t *testing.T) {
 	if err != nil || runs != 1 || result.Attempts != 1 || result.Version != 2 {
 		t.Errorf("%d runs, %+v, %v", runs, result, err)
 	}
+	// A repeat has the state that it was decided on, not what came later.
+	late := must[accountResult](t)(accounts.Handle(t.Context(), "a", otherwise, key("k2")))
+	if !late.Repeated || late.Version != 2 || late.State.Balance != 0 || late.Written != 0 {
+		t.Errorf("repeat %+v", late)
+	}
 }
 
 func TestKeysAreForOneRequestAndScope(t *testing.T) {

@@ -205,7 +205,29 @@ func (m *memberOf[S, E]) write() (eventstore.Write, bool) {
 
 func (m *memberOf[S, E]) committed(ctx context.Context) {
 	if len(m.pending) > 0 {
-		m.repository.takeSnapshot(ctx, m.id, m.base, m.pending, m.state)
+		m.repository.takeSnapshot(ctx, m.id, m.base, m.pending, m.stored)
 		m.repository.put(m.id, m.base, m.pending, m.state)
 	}
+}
+
+// stored is the state that the stored events lead to. That of the member has been in the hands of decisions, which may
+// have changed a map of it, and a snapshot must not keep that.
+func (m *memberOf[S, E]) stored() (state S, err error) {
+	r := m.repository
+	switch {
+	case r.vault != nil && r.vault.plain, !m.canMerge && m.base.version > 0:
+		return m.state, nil
+	case m.base.version > 0:
+		if state, err = m.aside.state.open(); err != nil {
+			return state, err
+		}
+	}
+	for i := range m.pending {
+		event, err := r.typ.decode(eventstore.RecordedEvent{EventData: m.pending[i], Stream: m.id, Version: m.base.version + eventstore.Version(i) + 1})
+		if err != nil {
+			return state, err
+		}
+		state = r.typ.evolve(state, event)
+	}
+	return state, nil
 }

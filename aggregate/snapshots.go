@@ -135,7 +135,7 @@ func (r *Repository[S, E]) fromSnapshot(
 
 // takeSnapshot keeps the state that a command has reached, if it is time to: it is encoded here, where nobody else has
 // it, and stored beside the command. The command is committed: nothing that happens here may change its outcome.
-func (r *Repository[S, E]) takeSnapshot(ctx context.Context, stream eventstore.StreamID, before loaded[S], pending []eventstore.EventData, state S) {
+func (r *Repository[S, E]) takeSnapshot(ctx context.Context, stream eventstore.StreamID, before loaded[S], pending []eventstore.EventData, state func() (S, error)) {
 	if r.snapshots == nil || len(pending) == 0 {
 		return
 	}
@@ -153,7 +153,11 @@ func (r *Repository[S, E]) takeSnapshot(ctx context.Context, stream eventstore.S
 	if !s.policy.Due(facts) {
 		return
 	}
-	data, err := s.encode(state)
+	reached, err := state()
+	if err != nil {
+		return
+	}
+	data, err := s.encode(reached)
 	if err != nil {
 		return
 	}

@@ -101,10 +101,12 @@ type Outcome struct {
 	Result      []byte
 	ContentType string
 
+	// Streams are the streams that the command wrote or checked, which the store fills in. Of an outcome that comes without
+	// writes they are those that the caller names, as it has read them; they are not checked.
+	Streams []OutcomeStream
+
 	// What follows is filled by the store.
 
-	// Streams are the streams that the command wrote or checked.
-	Streams []OutcomeStream
 	// Token is what a reader waits for to see the command's events; zero when it wrote none.
 	Token Token
 	// RecordedAt is the time stored in the command's events, zero when it wrote none; At is when the outcome was stored.
@@ -156,6 +158,20 @@ func ValidateOnce(claim Claim, outcome Outcome, writes []Write) error {
 	}
 	if err := outcome.Validate(); err != nil {
 		return err
+	}
+	for i, s := range outcome.Streams {
+		if len(writes) > 0 {
+			break // the store fills them in
+		}
+		if err := s.Stream.Validate(); err != nil {
+			return err
+		}
+		if s.Version < 0 || s.Events != 0 {
+			return &InvalidError{
+				Field: "Outcome.Streams[" + strconv.Itoa(i) + "]", Value: fmt.Sprintf("version %d, %d events", s.Version, s.Events),
+				Reason: "is not what a command without writes can have read", Remedy: "give the version that was read, and no events",
+			}
+		}
 	}
 	for i, w := range writes {
 		field := "writes[" + strconv.Itoa(i) + "]"

@@ -130,6 +130,18 @@ func testOnce(t *testing.T, open Open) {
 				wantRepeat(t, first, mustAppendOnce(t, store, again(c), done("x"), eventstore.To(id, eventstore.Exactly(2), event("once.happened", "3"))))
 			}
 		}
+		// Streams that the caller has read are kept as it says.
+		c, read := claim(), []eventstore.OutcomeStream{{Stream: id, Version: 1}, {Stream: stream("once")}}
+		first := mustAppendOnce(t, store, c, eventstore.Outcome{Streams: read})
+		if diff := cmp.Diff(read, first.Streams); diff != "" {
+			t.Error(diff)
+		}
+		wantFirst(t, store, c, first)
+		for _, s := range []eventstore.OutcomeStream{{Stream: id, Version: 1, Events: 1}, {Stream: id, Version: -1}, {}} {
+			if _, err := store.AppendOnce(context.Background(), claim(), eventstore.Outcome{Streams: []eventstore.OutcomeStream{s}}); !errors.Is(err, eventstore.ErrInvalid) {
+				t.Errorf("%+v: %v", s, err)
+			}
+		}
 		if n := len(readStream(t, store, id, eventstore.Range{})); n != 2 {
 			t.Errorf("%d events", n)
 		}

@@ -129,7 +129,10 @@ func (s *Store) first(claim eventstore.Claim) (eventstore.Outcome, bool, error) 
 
 // ending is how a command ends whose append was accepted. The mutex is held.
 func (s *Store) ending(claim eventstore.Claim, o eventstore.Outcome, writes []eventstore.Write, b batch) *kept {
-	o.Token, o.RecordedAt, o.At, o.Repeated, o.Streams = b.result.Token, b.result.RecordedAt, s.now(), false, nil
+	o.Token, o.RecordedAt, o.At, o.Repeated = b.result.Token, b.result.RecordedAt, s.now(), false
+	if len(writes) > 0 {
+		o.Streams = nil
+	}
 	for _, w := range writes {
 		o.Streams = append(o.Streams, eventstore.OutcomeStream{Stream: w.Stream, Version: b.result.Versions[w.Stream], Events: len(w.Events)})
 	}

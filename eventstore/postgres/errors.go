@@ -51,7 +51,7 @@ func mapError(err error) error {
 		if stalePlan(err) { // of a connection of the caller's; it prepares anew when the transaction runs again
 			return fmt.Errorf("%w: %w", eventstore.ErrBusy, err)
 		}
-	case "40P01", "40001", "55P03": // deadlock_detected, serialization_failure, lock_not_available
+	case "40P01", "40001", "55P03", idleInTransaction: // deadlock_detected, serialization_failure, lock_not_available
 		return fmt.Errorf("%w: %w", eventstore.ErrBusy, err)
 	case "DB005": // refuse_known_key
 		return fmt.Errorf("%w: %w", errKnownKey, err)
@@ -86,12 +86,18 @@ func (s *Store) renewed(err error) bool {
 	return true
 }
 
+// idleInTransaction: the server has ended a transaction that waited for its client, before any COMMIT.
+const idleInTransaction = "25P03"
+
 // unconfirmed reports whether the connection was lost at a point at which a commit may have happened.
 func unconfirmed(err error) bool {
 	if err == nil || pgconn.SafeToRetry(err) {
 		return false
 	}
 	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) && pgErr.Code == idleInTransaction {
+		return false
+	}
 	if errors.As(err, &pgErr) {
 		return pgErr.Severity == "FATAL" || pgErr.Severity == "PANIC"
 	}

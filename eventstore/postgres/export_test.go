@@ -143,3 +143,6 @@ func Serves(ctx context.Context, pool *pgxpool.Pool, schema string, version int)
 	}
 	return checkVersion(ctx, pool, schema, have, version)
 }
+
+// SetIdleLimit changes how long f of WithStreamsLocked may do something else.
+func (s *Store) SetIdleLimit(d time.Duration) { s.idleLimit = d }

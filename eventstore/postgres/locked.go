@@ -21,7 +21,7 @@ import (
 // What f reads from the store with the ctx that it is given is read on the connection of the transaction, one statement
 // after the other: f needs no second one, which those who wait for its streams might have. At most half of
 // [Config.MaxConns] calls go on at a time in one Store (one, if that is less); others wait for their turn. f should be
-// short.
+// short: when it lets 30 seconds pass between two statements, the server ends the transaction, and the next one fails.
 func (s *Store) WithStreamsLocked(ctx context.Context, claim *eventstore.Claim, streams []eventstore.StreamID, f func(ctx context.Context, s eventstore.LockedStreams) error) error {
 	if claim != nil {
 		if err := claim.Validate(); err != nil {
@@ -94,12 +94,19 @@ func (s *Store) lockStreams(ctx context.Context, claim *eventstore.Claim, names 
 	if len(names) > 0 {
 		b.Queue(s.sql.lockAll, names, partitions)
 	}
+	b.Queue(idleSQL, strconv.FormatInt(s.idleLimit.Milliseconds(), 10))
 	if err := tx.SendBatch(ctx, b).Close(); err != nil {
 		end(ctx, tx)
 		return nil, mapError(err)
 	}
 	return tx, nil
 }
+
+// idleLimit is how long f may do something else between two statements. A process that is frozen, or gone without a word,
+// would hold its streams for all otherwise.
+const idleLimit = 30 * time.Second
+
+const idleSQL = `SELECT set_config('idle_in_transaction_session_timeout', $1, true)`
 
 // lockedStreams appends in the transaction that has the locks.
 type lockedStreams struct {

@@ -130,6 +130,9 @@ func (p *plan) queueOutcome(b *pgx.Batch) {
 	switch n {
 	case 0:
 		sql = p.sql.storeOutcomeAlone
+		for _, s := range o.outcome.Streams {
+			streams, versions, events = append(streams, s.Stream.String()), append(versions, int64(s.Version)), append(events, 0)
+		}
 	case 1:
 		sql = p.sql.storeOutcomeOne
 	}
@@ -153,7 +156,9 @@ func (p *plan) ended(epoch uuid.UUID) eventstore.Outcome {
 		o.Result = nil
 	}
 	o.Token, o.RecordedAt, o.At, o.Repeated = result.Token, result.RecordedAt, p.once.stored.UTC(), false
-	o.Streams = nil
+	if len(p.outcomes) > 0 {
+		o.Streams = nil
+	}
 	for _, part := range p.outcomes {
 		o.Streams = append(o.Streams, eventstore.OutcomeStream{Stream: part.stream, Version: part.version, Events: part.events})
 	}

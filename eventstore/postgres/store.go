@@ -99,6 +99,7 @@ type Store struct {
 	secret     []byte // under which requests are hashed
 	keys       heldKeys
 	turns      turns
+	idleLimit  time.Duration
 	locking    chan struct{} // one element for each call of WithStreamsLocked that goes on
 	partitions int
 	head       head
@@ -142,6 +143,7 @@ func New(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Store, error) {
 	}
 	s.pool, s.locking = &ownPool{pool, s}, make(chan struct{}, max(1, cfg.MaxConns/2))
 	s.turns.begin(s.turnEvery())
+	s.idleLimit = idleLimit
 	if err := s.open(ctx); err != nil {
 		s.pool.Close()
 		return nil, err
