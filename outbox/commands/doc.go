@@ -37,8 +37,9 @@
 //     are declared [bus.WithoutKey].
 //   - Keys are kept for as long as the store keeps outcomes, by default 24 h. If no dispatcher runs for longer than that
 //     after one died in the middle of a batch, the commands of that batch may take effect again.
-//   - Commands are carried out in batches of what is there. A slow command keeps those of the next batch waiting, for
-//     Config.Timeout at most, times the commands of its target in the batch.
+//   - Commands are carried out in batches of what is there. A slow command keeps those of the next batch waiting.
+//     When one has hung for Config.Timeout, those behind it for the same target share that much once more; what is not begun
+//     by then fails, unexecuted. Commands that are slow without hanging each have their time.
 //   - A handler that ignores the end of its context costs a goroutine until it ends. Beyond 64 of them nothing else runs;
 //     Health says so.
 //   - A type that no handler is registered for fails, and is not tried again: deploy handlers before senders.

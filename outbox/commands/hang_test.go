@@ -17,6 +17,49 @@ import (
 	"github.com/daybook-go/daybook/aggregate/bus"
 )
 
+// A target all of whose commands hang keeps others waiting for twice the time of one, whatever their number: those that
+// were not begun by then never run, and their senders are told so.
+func TestATargetThatHangsIsLeft(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	release := make(chan struct{})
+	var begun atomic.Int32
+	w.puts(func(_ context.Context, place string, c put) {
+		if place == atDeciding && c.N >= 600 {
+			begun.Add(1)
+			<-release
+		}
+	})
+	const limit = time.Second
+	var stuck []uuid.UUID
+	for n := range 12 {
+		stuck = append(stuck, w.send(put{hung, int64(600 + n)}))
+	}
+	d := w.dispatcher(nil, Config{Timeout: limit, Workers: 2})
+	stop := w.start(d)
+	eventually(t, "the first hangs", func() bool { return begun.Load() > 0 })
+	began := time.Now()
+	w.ends(w.send(put{"another", 1}), bus.OperationDone) // sent while the batch is under way
+	if took := time.Since(began); took > 2*limit+3*time.Second {
+		t.Errorf("another target waited %v behind %d commands that hang", took, len(stuck))
+	}
+	codes := map[string]int{}
+	for _, id := range stuck {
+		codes[w.ends(id, bus.OperationFailed).Code]++
+	}
+	if codes[CodeTimeout] == 0 || codes[CodeTargetHung] < len(stuck)-3 || codes[CodeTimeout]+codes[CodeTargetHung] != len(stuck) {
+		t.Errorf("codes %v", codes)
+	}
+	close(release)
+	eventually(t, "they end", func() bool { _, n := d.calls.hanging(); return n == 0 })
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if n := begun.Load(); int(n) > len(stuck) || int(n) > 4 {
+		t.Errorf("%d were begun", n)
+	}
+}
+
 // R-LB06: a handler that hangs for ever keeps neither other targets nor its own from going on, beyond its time; it is
 // named, and what it does at last takes no effect.
 func TestAHungHandlerDelaysNobodyForLong(t *testing.T) {

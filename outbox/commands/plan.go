@@ -110,16 +110,36 @@ func (b *batch) carryOut(ctx context.Context) {
 	for range min(b.cfg.Workers, len(b.groups)) {
 		workers.Go(func() {
 			for group := range todo {
+				left := allowance{each: b.cfg.Timeout}
 				for _, e := range group {
 					if ctx.Err() != nil || b.held.Err() != nil {
 						return
 					}
-					b.end(ctx, e)
+					began := time.Now()
+					b.end(ctx, e, left)
+					left = left.after(e, time.Since(began))
 				}
 			}
 		})
 	}
 	workers.Wait()
+}
+
+// allowance is how long the next command of a target may take. Each has its own time, until one has used it up: those
+// behind it share that much once more, as whatever hung may hang for them too, and the other targets wait for the batch.
+type allowance struct {
+	each time.Duration
+	hung bool
+}
+
+func (a allowance) after(e *entry, took time.Duration) allowance {
+	switch {
+	case a.hung:
+		a.each = max(a.each-took, 0)
+	case e.verdict != nil && e.verdict.code == CodeTimeout:
+		a.hung = true
+	}
+	return a
 }
 
 // ended reports whether all commands have come to an end. When no command may begin any more, some have not.
@@ -135,7 +155,7 @@ func (b *batch) ended() bool {
 }
 
 // end brings one command to its end, unless ctx ends before.
-func (b *batch) end(ctx context.Context, e *entry) {
+func (b *batch) end(ctx context.Context, e *entry, left allowance) {
 	var v verdict
 	if e.fault != nil {
 		v = verdict{state: bus.OperationFailed, code: CodeInvalid, reason: e.fault.Error()}
@@ -144,7 +164,7 @@ func (b *batch) end(ctx context.Context, e *entry) {
 		e.began = time.Now()
 		b.mu.Unlock()
 		var err error
-		if v, err = b.Dispatcher.carryOut(context.WithValue(ctx, progressKey{}, &e.said), e.command); err != nil {
+		if v, err = b.Dispatcher.carryOut(context.WithValue(ctx, progressKey{}, &e.said), e.command, left.each); err != nil {
 			return
 		}
 	}

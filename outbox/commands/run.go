@@ -25,11 +25,16 @@ const (
 // errHung: a handler did not return after its context had ended.
 var errHung = errors.New("the handler did not return when its time was over")
 
-// carryOut runs a command until it has come to an end. The error is that of ctx.
-func (d *Dispatcher) carryOut(ctx context.Context, c bus.Command) (verdict, error) {
+// carryOut runs a command until it has come to an end, for as long as limit. The error is that of ctx.
+func (d *Dispatcher) carryOut(ctx context.Context, c bus.Command, limit time.Duration) (verdict, error) {
+	if limit <= 0 {
+		return d.seal(ctx, c, verdict{
+			state: bus.OperationFailed, code: CodeTargetHung, reason: "a command before it for the same target hung; it was not carried out, and may be sent again under a new key",
+		})
+	}
 	var last error
 	pause := time.Duration(0) // a refusal that a middleware kept back is known as one when it is asked again
-	end := time.Now().Add(d.cfg.Timeout)
+	end := time.Now().Add(limit)
 	for attempt := 1; ; {
 		budget, cancel := context.WithDeadline(ctx, end)
 		reply, err := d.call(budget, c)
@@ -51,7 +56,7 @@ func (d *Dispatcher) carryOut(ctx context.Context, c bus.Command) (verdict, erro
 		case err != nil:
 			return verdict{}, err
 		case waited: // nobody's fault: the attempt does not count, and the time begins anew
-			end = time.Now().Add(d.cfg.Timeout)
+			end = time.Now().Add(limit)
 			continue
 		}
 		if attempt++; attempt > d.cfg.Attempts || errors.Is(err, errHung) || !time.Now().Before(end) {
@@ -65,14 +70,14 @@ func (d *Dispatcher) carryOut(ctx context.Context, c bus.Command) (verdict, erro
 		}
 		pause = min(max(2*pause, firstPause), lastPause)
 	}
-	return d.giveUp(ctx, c, last, !time.Now().Before(end))
+	return d.giveUp(ctx, c, last, limit, !time.Now().Before(end))
 }
 
 // giveUp ends a command that cannot be carried out.
-func (d *Dispatcher) giveUp(ctx context.Context, c bus.Command, cause error, late bool) (verdict, error) {
+func (d *Dispatcher) giveUp(ctx context.Context, c bus.Command, cause error, limit time.Duration, late bool) (verdict, error) {
 	v := verdict{state: bus.OperationFailed, code: CodeExhausted, reason: cause.Error()}
 	if late || errors.Is(cause, errHung) {
-		v.code, v.reason = CodeTimeout, fmt.Sprintf("it did not end within %v: %v", d.cfg.Timeout, cause)
+		v.code, v.reason = CodeTimeout, fmt.Sprintf("it did not end within %v: %v", limit.Round(time.Millisecond), cause)
 	}
 	return d.seal(ctx, c, v)
 }

@@ -25,6 +25,8 @@ const (
 	CodePanic = "panic"
 	// CodeTimeout: its handler did not come to an end in time. What it may still do is refused.
 	CodeTimeout = "timeout"
+	// CodeTargetHung: commands before it for the same target have used up the time. It was not carried out, and never is.
+	CodeTargetHung = "target_hung"
 	// CodeExhausted: it failed as often as Config.Attempts allows.
 	CodeExhausted = "attempts_exhausted"
 	// CodeReusedKey: its idempotency key was used before for another request.
