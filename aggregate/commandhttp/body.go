@@ -71,6 +71,9 @@ func (v *visit) noBody(w http.ResponseWriter) error {
 // [*Problem] of 400 that names what is wrong. A Problem that an UnmarshalJSON returns comes back as it is.
 func DecodeJSON[C any](body []byte) (C, error) {
 	var out C
+	if string(bytes.TrimSpace(body)) == "null" { // which would be a command of empty members
+		return out, &Problem{Kind: kindSyntax, Detail: "the body is null", Remedy: "send the members of the command"}
+	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&out); err != nil {

@@ -290,6 +290,7 @@ func TestBodies(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(_ *world, c *commandhttp.Config) { c.BodyTime = 50 * time.Millisecond })
 	w.rich(t, "a")
+	w.send(t, http.MethodPost, withdrawals, " null\n", "Idempotency-Key: null").says(t, http.StatusBadRequest, nil)
 	r := w.request(t, http.MethodPost, withdrawals, `{}`, "Idempotency-Key: k")
 	r.Body, r.ContentLength = io.NopCloser(io.MultiReader(strings.NewReader(`{"cents"`), cut{})), -1
 	if a, err := w.try(r); err == nil {

@@ -64,7 +64,8 @@
 //   - The text of a refusal is for the caller, and so is what a command that is not valid says of itself, now or in an
 //     operation. That of a fault is for the log, and no answer has it; the value of a panic is in neither.
 //   - Bodies, the time that they take, waiting requests, event streams and every piece that is written to one are bounded.
-//   - Class [admission.Operator] is never sent away.
+//   - Class [admission.Operator] is never sent away by the gate. How many may wait for a token or hold an event stream is
+//     bounded for all.
 //
 // # Caveats
 //

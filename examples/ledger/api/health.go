@@ -8,24 +8,34 @@ import (
 	"time"
 
 	"github.com/daybook-go/daybook/aggregate/commandhttp"
+	"github.com/daybook-go/daybook/eventstore"
 )
 
 // readyTime is how long the database may take to answer.
 const readyTime = 2 * time.Second
 
-// readiness remembers the last answer, so that only changes are logged.
+// readyAge is how old an answer may be. Nobody is sent away who asks, so the database must not be asked each time.
+const readyAge = time.Second
+
+// readiness remembers the last answer.
 type readiness struct {
-	mu    sync.Mutex
-	state string
+	mu     sync.Mutex
+	answer eventstore.Health
+	at     time.Time
 }
 
-// changed reports whether a state differs from the last one.
-func (r *readiness) changed(state string) bool {
+// ask returns an answer that is not too old, and whether it is another one than before. Callers wait for each other.
+func (r *readiness) ask(ctx context.Context, store Store) (h eventstore.Health, changed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	before := r.state
-	r.state = state
-	return before != state
+	if !r.at.IsZero() && time.Since(r.at) < readyAge {
+		return r.answer, false
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyTime)
+	defer cancel()
+	before := r.answer.State
+	r.answer, r.at = store.Health(ctx), time.Now()
+	return r.answer, r.answer.State != before
 }
 
 type healthAnswer struct {
@@ -39,14 +49,12 @@ func (a *API) alive(w http.ResponseWriter, _ *http.Request) error {
 
 // isReady asks the store. The reason, which may name servers and roles, is for the log.
 func (a *API) isReady(w http.ResponseWriter, r *http.Request) error {
-	ctx, cancel := context.WithTimeout(r.Context(), readyTime)
-	defer cancel()
-	h := a.store.Health(ctx)
+	h, changed := a.ready.ask(r.Context(), a.store)
 	status, level, text := http.StatusOK, slog.LevelInfo, "ready"
 	if !h.Ready {
 		status, level, text = http.StatusServiceUnavailable, slog.LevelWarn, "not ready"
 	}
-	if a.ready.changed(h.State) {
+	if changed {
 		a.log.Log(r.Context(), level, text, "state", h.State, "reason", h.Reason)
 	}
 	return commandhttp.WriteJSON(w, status, healthAnswer{Ready: h.Ready, State: h.State})
