@@ -147,12 +147,9 @@ func (q *Queue) request(ctx context.Context, c bus.Command) ([]byte, error) {
 		secret = &own
 		q.secret.Store(secret)
 	}
-	expected := ""
-	if c.Expected != nil {
-		expected = expectedText(*c.Expected)
-	}
+	// Type and data, as for a command that is carried out at once: a repeat under another precondition is a repeat.
 	h := hmac.New(sha256.New, *secret)
-	for _, part := range [...][]byte{[]byte("operation"), []byte(c.Type), []byte(c.ContentType), []byte(expected), c.Data} {
+	for _, part := range [...][]byte{[]byte("operation"), []byte(c.Type), c.Data} {
 		var size [8]byte
 		binary.BigEndian.PutUint64(size[:], uint64(len(part)))
 		h.Write(size[:])
