@@ -110,10 +110,13 @@ func (s *Store) hashRequest(claim eventstore.Claim) []byte {
 
 // queueKey waits for the key. It comes before the locks of streams, whose order among each other is the same everywhere.
 func (o *once) queueKey(b *pgx.Batch, sql *statements) {
-	if !o.locked {
+	if o.locks() {
 		b.Queue(sql.lockKey, o.lock)
 	}
 }
+
+// locks reports whether there is a key whose lock the transaction does not have.
+func (o *once) locks() bool { return o != nil && !o.locked }
 
 // queueOutcome stores the outcome if there is none under the key, else it ends the transaction, and if the append before
 // it was accepted. The statement sees both for itself: the answer of the append is not known before the end of the

@@ -5,6 +5,11 @@ const (
 
 	lockKeySQL = `SELECT pg_advisory_xact_lock($1::bigint)`
 
+	// lockKeyOneSQL takes the locks of a key and of a stream that exists. It may find that there is no such stream before it
+	// locks the key: then the append is refused, and nothing is stored.
+	lockKeyOneSQL = `
+SELECT 1 FROM (SELECT pg_advisory_xact_lock($2::bigint) OFFSET 0) AS k, {schema}.streams s WHERE s.stream_id = $1 FOR NO KEY UPDATE OF s`
+
 	holdKeySQL = `SELECT pg_try_advisory_xact_lock($1::bigint)`
 
 	firstOutcomeSQL = `

@@ -168,7 +168,6 @@ func (p *plan) reset() {
 // draws positions: a writer that waits while it is registered holds the head of the whole log back.
 func (p *plan) queue(b *pgx.Batch) {
 	if p.once != nil {
-		p.once.queueKey(b, p.sql)
 		defer p.queueOutcome(b)
 	}
 	if len(p.writes) == 1 && p.events > 0 {
@@ -177,6 +176,7 @@ func (p *plan) queue(b *pgx.Batch) {
 			return
 		}
 	}
+	p.once.queueKey(b, p.sql)
 	if len(p.writes) > 0 {
 		p.queueMany(b)
 	}
@@ -211,12 +211,17 @@ func (p *plan) queueOne(b *pgx.Batch, expected eventstore.Version) {
 		uniform(c.correlations), uniform(c.causations), uniform(c.actors), uniformBytes(c.headers), c.data,
 	}
 	if expected == 0 {
+		p.once.queueKey(b, p.sql)
 		// Only another creation of the same stream can make this one wait.
 		sql, args := p.pub.one(p.events, &p.sql.appendNew, args)
 		b.Queue(sql, append(args, o.partition, o.partitionKey)...).QueryRow(scan)
 		return
 	}
-	b.Queue(p.sql.lockOne, stream)
+	if p.once.locks() {
+		b.Queue(p.sql.lockKeyOne, stream, p.once.lock)
+	} else {
+		b.Queue(p.sql.lockOne, stream)
+	}
 	sql, args := p.pub.one(p.events, &p.sql.appendExisting, args)
 	b.Queue(sql, append(args, int64(expected))...).QueryRow(scan)
 }

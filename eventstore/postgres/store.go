@@ -233,7 +233,7 @@ type statements struct {
 	snapshotDelete, snapshotDeleteOld, snapshotDeleteMany, snapshotDeleteManyOld      string
 	outbox, outboxPartition, outboxTopic, outboxPartitionTopic                        string
 	outboxSettings, checkOutbox                                                       string
-	secret, lockKey, holdKey, firstOutcome, turnOutcomes                              string
+	secret, lockKey, lockKeyOne, holdKey, firstOutcome, turnOutcomes                  string
 	storeOutcomeAlone, storeOutcomeOne, storeOutcomeMany                              string
 	outboxCleaned, outboxCleanedTopic, epochs, declareLost, raiseCleaned, dropCleaned string
 }
@@ -256,7 +256,7 @@ func newStatements(schema string) statements {
 		snapshotDeleteMany: x(snapshotDeleteManySQL), snapshotDeleteManyOld: x(snapshotDeleteManyOldSQL),
 		outbox: x(outboxSQL), outboxPartition: x(outboxPartitionSQL), outboxTopic: x(outboxTopicSQL),
 		outboxPartitionTopic: x(outboxPartitionTopicSQL), outboxCleaned: x(outboxCleanedSQL), outboxCleanedTopic: x(outboxCleanedTopicSQL), outboxSettings: x(outboxSettingsSQL), epochs: x(epochsSQL),
-		secret: x(secretSQL), lockKey: x(lockKeySQL), holdKey: x(holdKeySQL),
+		secret: x(secretSQL), lockKey: x(lockKeySQL), lockKeyOne: x(lockKeyOneSQL), holdKey: x(holdKeySQL),
 		firstOutcome: x(firstOutcomeSQL), turnOutcomes: x(turnOutcomesSQL), storeOutcomeAlone: x(storeOutcomeAloneSQL),
 		storeOutcomeOne: x(storeOutcomeOneSQL), storeOutcomeMany: x(storeOutcomeManySQL),
 		declareLost: x(declareLostSQL), raiseCleaned: x(raiseCleanedSQL), dropCleaned: x(dropCleanedSQL),
