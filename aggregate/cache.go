@@ -219,6 +219,14 @@ func (r *Repository[S, E]) put(stream eventstore.StreamID, base loaded[S], pendi
 		return
 	}
 	after := base.trail
+	if r.snapshots != nil { // what was stored since this command was loaded
+		if v, takenAt := r.snapshots.queue.latest(stream, base.seen); v > after.snapshot {
+			after.snapshot, after.since, after.replayed = v, takenAt, int(max(base.version-v, 0))
+			if v >= base.version {
+				after.types = nil
+			}
+		}
+	}
 	after.version += eventstore.Version(len(pending))
 	after.last = pending[len(pending)-1].ID
 	if r.snapshots != nil {

@@ -205,8 +205,9 @@ func (m *memberOf[S, E]) write() (eventstore.Write, bool) {
 
 func (m *memberOf[S, E]) committed(ctx context.Context) {
 	if len(m.pending) > 0 {
-		m.repository.takeSnapshot(ctx, m.id, m.base, m.pending, m.stored)
+		// In this order: a snapshot, which is stored beside us, is noted with the state that is remembered.
 		m.repository.put(m.id, m.base, m.pending, m.state)
+		m.repository.takeSnapshot(ctx, m.id, m.base, m.pending, m.stored)
 	}
 }
 
