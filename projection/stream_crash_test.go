@@ -193,6 +193,13 @@ func TestStreamSurvivesPostgres(t *testing.T) {
 	f := w.traffic()
 	f.append(10)
 	f.applied(p, v)
+	// What the workers of this process believe to be applied may be undone by the crash until they have noticed it, so
+	// the database is asked, as from another process.
+	elsewhere, err := pgxpool.New(t.Context(), server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(elsewhere.Close)
 	for _, place := range []string{"applied", "committed", "applied"} {
 		crash.Store(&place)
 		f.append(60)
@@ -206,6 +213,10 @@ func TestStreamSurvivesPostgres(t *testing.T) {
 		}
 		eventually(t, "the database is back", func() bool { return pool.Ping(t.Context()) == nil })
 		pool.Reset()
+		elsewhere.Reset()
+		if err := NewWaiter(elsewhere, WaiterConfig{}).WaitFor(t.Context(), f.token, p, v); err != nil {
+			t.Fatal(err)
+		}
 		f.applied(p, v)
 	}
 	f.append(30)
