@@ -22,7 +22,7 @@ func (b *backend) work(context.Context) error {
 	n := float64(b.running.Add(1))
 	defer b.running.Add(-1)
 	slower := 1 + 0.02*(n-1) + float64(b.crosstalk.Load())/1e6*n*(n-1)
-	time.Sleep(time.Duration(float64(service) * slower))
+	elapse(time.Duration(float64(service) * slower))
 	b.done.Add(1)
 	return nil
 }
@@ -44,7 +44,7 @@ func pressed(t *testing.T, cfg admission.Config, phases []phase) []phase {
 			begin, half, done := time.Now(), false, int64(0)
 			looks, sum := 0, 0
 			for time.Since(begin) < p.during {
-				time.Sleep(time.Duration(r.ExpFloat64() / 1500 * float64(time.Second)))
+				elapse(time.Duration(r.ExpFloat64() / 1500 * float64(time.Second)))
 				w.send(normal(""), b.work)
 				if !half && time.Since(begin) >= p.during/2 {
 					half, done = true, b.done.Load()
@@ -94,11 +94,11 @@ func TestAdaptiveLimitIsNotMovedByWhatSaysNothing(t *testing.T) {
 				for range 10 {
 					passes = append(passes, ask(t, g, normal(""), 0).in(t))
 				}
-				time.Sleep(took)
+				elapse(took)
 				for _, p := range passes {
 					p.Done(err)
 				}
-				time.Sleep(time.Millisecond)
+				elapse(time.Millisecond)
 			}
 			empty(t, g)
 			return g.Stats()

@@ -95,7 +95,7 @@ func TestMaxWaitOfEachClass(t *testing.T) {
 		g := newGate(t, one(admission.Config{}))
 		running := ask(t, g, normal(""), 0).in(t)
 		c, n, b := ask(t, g, of(admission.Critical), 0), ask(t, g, of(admission.Normal), 0), ask(t, g, of(admission.Bulk), 0)
-		time.Sleep(3 * time.Second)
+		elapse(3 * time.Second)
 		for q, want := range map[*queued]time.Duration{c: 2 * time.Second, n: time.Second, b: 500 * time.Millisecond} {
 			q.shed(t, admission.WaitedTooLong)
 			if q.after != want {
@@ -112,7 +112,7 @@ func measured(t *testing.T) (*admission.Gate, *admission.Pass) {
 	t.Helper()
 	g := newGate(t, one(admission.Config{MaxWaitNormal: time.Minute}))
 	pass := ask(t, g, normal(""), 0).in(t)
-	time.Sleep(time.Second)
+	elapse(time.Second)
 	pass.Done(nil)
 	if s := g.Stats(); s.ServiceTime != time.Second {
 		t.Fatalf("service time %v; want 1s", s.ServiceTime)
@@ -125,7 +125,7 @@ func TestStaleIsDropped(t *testing.T) {
 		g, running := measured(t)
 		ask(t, g, normal(""), 900*time.Millisecond).shed(t, admission.Stale)
 		soon, late := ask(t, g, normal(""), 1500*time.Millisecond), ask(t, g, normal(""), 10*time.Second)
-		time.Sleep(time.Second)
+		elapse(time.Second)
 		soon.shed(t, admission.Stale)
 		if soon.after < 500*time.Millisecond || soon.after > 501*time.Millisecond {
 			t.Errorf("sent away after %v; want it as soon as it is hopeless, after 500ms", soon.after)
@@ -146,13 +146,13 @@ func TestStaleIsNotAskedWhileNothingRuns(t *testing.T) {
 				t.Fatalf("service time %v after %d quick requests", g.Stats().ServiceTime, i)
 			}
 			pass := ask(t, g, normal(""), 100*time.Millisecond).in(t)
-			time.Sleep(service)
+			elapse(service)
 			pass.Done(nil)
 		}
 		// Cut short by its deadline: it would have taken longer, and says nothing of how much shorter it is.
 		before := g.Stats().ServiceTime
 		pass := ask(t, g, normal(""), 0).in(t)
-		time.Sleep(time.Millisecond)
+		elapse(time.Millisecond)
 		pass.Done(context.DeadlineExceeded)
 		if after := g.Stats().ServiceTime; after != before {
 			t.Errorf("service time %v after a request that was cut short; want %v", after, before)
@@ -173,7 +173,7 @@ func TestEndedContext(t *testing.T) {
 		running := ask(t, g, normal(""), 0).in(t)
 		left, timed := ask(t, g, normal(""), 0), ask(t, g, normal(""), 100*time.Millisecond)
 		left.cancel()
-		time.Sleep(time.Second)
+		elapse(time.Second)
 		synctest.Wait()
 		if !errors.Is(left.err, context.Canceled) || left.pass != nil {
 			t.Errorf("cancelled: error %v", left.err)
@@ -274,7 +274,7 @@ func TestObserver(t *testing.T) {
 		g = newGate(t, one(admission.Config{Queue: 1, Observer: w}))
 		running, waiting := ask(t, g, normal("a"), 0).in(t), ask(t, g, normal("b"), 0)
 		ask(t, g, normal("c"), 0).shed(t, admission.QueueFull)
-		time.Sleep(service)
+		elapse(service)
 		running.Done(nil)
 		waiting.in(t).Done(nil)
 		ask(t, g, of(admission.Operator), 0).in(t).Done(nil)

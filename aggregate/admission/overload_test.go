@@ -30,7 +30,7 @@ func calmAfter(t *testing.T, seed uint64, pressed time.Duration) (later, during 
 			return admission.Request{Class: admission.Class(n % 3), Tenant: fmt.Sprint(n)}
 		}
 		w.poisson(rand.New(rand.NewPCG(seed, 1)), 1000, pressed, request)
-		time.Sleep(time.Until(w.begin.Add(pressed)))
+		elapse(time.Until(w.begin.Add(pressed)))
 		n = 0
 		w.poisson(rand.New(rand.NewPCG(seed, 2)), 70, calm, request)
 		for _, a := range w.finished(t) {
@@ -90,7 +90,7 @@ func TestRetryAfter(t *testing.T) {
 			t.Errorf("before anything was measured: %v to %v; want 100ms to 300ms", least, most)
 		}
 		for range 100 { // 10 ms each: a queue of 20 is 200 ms
-			time.Sleep(service)
+			elapse(service)
 			running.Done(nil)
 			running, waiting = waiting[0].in(t), waiting[1:]
 			full()
@@ -98,7 +98,7 @@ func TestRetryAfter(t *testing.T) {
 		if p := g.Stats().Pace; p != service {
 			t.Errorf("pace %v; want %v", p, service)
 		}
-		time.Sleep(10 * time.Second) // those sent away before are forgotten
+		elapse(10 * time.Second) // those sent away before are forgotten
 		if least, mean, most := shed(40); least < 100*time.Millisecond || least > 200*time.Millisecond || most < 300*time.Millisecond || most > 900*time.Millisecond ||
 			mean < 250*time.Millisecond || mean > 550*time.Millisecond {
 			t.Errorf("20 to 60 to be done, 10ms each: %v to %v, %v on average; want about 200ms to 600ms, halved to one and a half", least, most, mean)
@@ -136,7 +136,7 @@ func TestClientsThatComeBack(t *testing.T) {
 						pass.Done(nil)
 						break
 					}
-					time.Sleep(retryAfter(t, err))
+					elapse(retryAfter(t, err))
 				}
 				if time.Since(w.begin) > time.Minute {
 					w.mu.Lock()

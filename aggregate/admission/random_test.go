@@ -86,7 +86,7 @@ func history(t *testing.T, limit, places int, steps []int) (end admission.Stats,
 			case kind == 4 && len(asked) > 0:
 				asked[pick%len(asked)].cancel()
 			case kind == 5:
-				time.Sleep(time.Duration(pick%300) * time.Millisecond)
+				elapse(time.Duration(pick%300) * time.Millisecond)
 			default:
 				if held := passes(); len(held) > 0 {
 					q := held[pick%len(held)]
