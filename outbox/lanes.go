@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/panics"
 )
 
 // job is a message to publish, or a head when there is none.
@@ -178,7 +178,7 @@ func (l *lanes) work(at *lane) {
 func (l *lanes) publish(j job) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = &panicError{p, debug.Stack()}
+			err = &panicError{p, panics.Stack()}
 		}
 	}()
 	var msg *message.Message
@@ -194,7 +194,7 @@ func (l *lanes) publish(j job) (err error) {
 // panicError is a panic of a publisher. Its stack goes to the log only.
 type panicError struct {
 	value any
-	stack []byte
+	stack string
 }
 
 func (e *panicError) Error() string { return fmt.Sprintf("the publisher panicked: %v", e.value) }
@@ -202,7 +202,7 @@ func (e *panicError) Error() string { return fmt.Sprintf("the publisher panicked
 func stackOf(err error) string {
 	var p *panicError
 	if errors.As(err, &p) {
-		return string(p.stack)
+		return p.stack
 	}
 	return ""
 }

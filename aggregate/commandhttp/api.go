@@ -5,8 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"runtime/debug"
 	"time"
+
+	"github.com/daybook-go/daybook/internal/panics"
 )
 
 // API answers requests. It is an [http.Handler] and safe for concurrent use; add all endpoints before it serves.
@@ -64,7 +65,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case http.ErrAbortHandler:
 			panic(v) // which the server knows
 		default: // its value may hold what was sent
-			a.cfg.Logger.Error("request panicked", "route", r.Pattern, "stack", string(debug.Stack()))
+			a.cfg.Logger.Error("request panicked", "route", r.Pattern, "panic", panics.Describe(v), "stack", panics.Stack())
 			if t.wrote {
 				panic(http.ErrAbortHandler) // so that nobody takes half an answer for a whole one
 			}

@@ -90,7 +90,7 @@ func (s *Store) planOnce(ctx context.Context, claim eventstore.Claim, outcome ev
 	p.once = &once{claim: claim, outcome: outcome, request: s.hashRequest(claim), lock: s.keyLock("key", claim)}
 	if h := s.pool.held(ctx); h != nil && h.key != nil && *h.key == p.once.lock {
 		return nil, &eventstore.InvalidError{
-			Field: "Claim.Key", Value: claim.Key, Reason: "is locked by the caller itself", Remedy: "append through what WithStreamsLocked gives",
+			Field: "key", Value: claim.Key, Reason: "is locked by the caller itself", Remedy: "append through what WithStreamsLocked gives",
 		}
 	}
 	return p, nil

@@ -56,7 +56,7 @@ var rules = []rule{
 	{pkg: "internal/consumer", may: []string{"eventstore"}, foreign: [][]string{ids, pgx, small}},
 	{pkg: "projection", may: []string{"eventstore", "internal/consumer"}, foreign: [][]string{ids, pgx, small, codecs}},
 	{pkg: "saga", may: []string{"eventstore", "internal/consumer"}, foreign: [][]string{ids, pgx, small, codecs}},
-	{pkg: "outbox", may: []string{"eventstore", "internal/consumer"}, foreign: [][]string{ids, pgx, small, watermill}},
+	{pkg: "outbox", may: []string{"eventstore", "internal/consumer", "internal/panics"}, foreign: [][]string{ids, pgx, small, watermill}},
 
 	{
 		pkg: "outbox/commands", may: []string{"eventstore", "internal/consumer", "outbox", "aggregate", "aggregate/bus", "aggregate/admission"},
@@ -75,6 +75,7 @@ var rules = []rule{
 	// Plumbing and programs.
 	{pkg: "internal/pgserver", foreign: [][]string{pgx}},
 	{pkg: "internal/testscale"},
+	{pkg: "internal/panics"},
 	{pkg: "internal/archtest"},
 	{pkg: "internal/docs"},
 	{pkg: "cmd/...", may: []string{"..."}, foreign: [][]string{{anything}}},
@@ -82,7 +83,7 @@ var rules = []rule{
 
 	// Parts that grow below the ones above, each with the rights of its parent.
 	{pkg: "eventstore/privacy/...", may: []string{"eventstore"}, foreign: [][]string{ids, {"github.com/tink-crypto/tink-go/v2"}}},
-	{pkg: "aggregate/...", may: []string{"aggregate", "eventstore", "snapshot"}, foreign: [][]string{ids, small}},
+	{pkg: "aggregate/...", may: []string{"aggregate", "eventstore", "snapshot", "internal/panics"}, foreign: [][]string{ids, small}},
 	{pkg: "projection/...", may: []string{"projection", "eventstore", "internal/consumer"}, foreign: [][]string{ids, pgx, small, codecs}},
 	{pkg: "saga/...", may: []string{"saga", "eventstore", "internal/consumer"}, foreign: [][]string{ids, pgx, small, codecs, {"github.com/adhocore/gronx"}}},
 	{pkg: "telemetry/...", may: []string{"..."}, foreign: [][]string{telemetry}},
