@@ -81,6 +81,7 @@ func (c *command) refuse(ctx context.Context, err error) (Receipt, error) {
 		return c.repeat(*done.first)
 	}
 	c.key.ended(outcome)
+	c.key.refused = true
 	return Receipt{}, err
 }
 

@@ -106,6 +106,7 @@ type keyed struct {
 	refusals []Refusal
 	// doubtful: there is reason to think that an outcome is stored, so it is looked for before anything is decided.
 	doubtful bool
+	refused  bool // this call has stored a refusal
 }
 
 func newKeyed(ctx context.Context, store any, option *IdempotencyOption, operation string, refusals []Refusal) (*keyed, error) {

@@ -116,8 +116,11 @@ func (c *command) carryOut(ctx context.Context) (receipt Receipt, err error) {
 		if err != nil {
 			return Receipt{}, fmt.Errorf("aggregate: %s: %w", c.operation, err)
 		}
-		c.key.doubtful = waited || repeats.high()
+		c.key.doubtful = waited || recentKeys.has(c.key.claim) || repeats.high()
 		defer func() {
+			if err == nil || receipt.Repeated || c.key.refused {
+				recentKeys.add(c.key.claim)
+			}
 			leave(err == nil || receipt.Repeated)
 			repeats.note(receipt.Repeated)
 		}()
