@@ -97,7 +97,7 @@ func (s *Store) appendOwn(ctx context.Context, p *plan) error {
 	}
 	var refused error
 	begun := false
-	err = pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+	err = pgx.BeginTxFunc(ctx, conn, s.restless(), func(tx pgx.Tx) error {
 		begun = true
 		refused = s.runIn(ctx, tx, p)
 		return refused

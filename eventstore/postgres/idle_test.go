@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/eventstore/postgres"
 )
@@ -18,18 +20,13 @@ func TestWhoStandsStillLosesLockedStreams(t *testing.T) {
 	other := openStore(t, pool, postgres.Config{})
 	store.SetIdleLimit(200 * time.Millisecond)
 	id := newStream("locked")
-	written := make(chan struct{})
-	go func() {
-		defer close(written)
-		// Waits for the lock, and gets it when the server has ended the other transaction.
-		mustAppend(t, other, eventstore.To(id, eventstore.NoStream, newEvent("other")))
-	}()
 	tries := 0
 	err := store.WithStreamsLocked(t.Context(), nil, []eventstore.StreamID{id}, func(ctx context.Context, s eventstore.LockedStreams) error {
 		if tries++; tries > 1 {
 			return nil
 		}
-		<-written
+		// Waits for the lock, and gets it when the server has ended this transaction.
+		mustAppend(t, other, eventstore.To(id, eventstore.NoStream, newEvent("other")))
 		_, err := s.Append(ctx, eventstore.To(id, eventstore.Exactly(1), newEvent("late")))
 		return err
 	})
@@ -44,5 +41,34 @@ func TestWhoStandsStillLosesLockedStreams(t *testing.T) {
 	}
 	if n != 1 {
 		t.Errorf("%d events", n)
+	}
+}
+
+// A process that stands still in a hook does not hold the readers of the log for ever, and its append is undone.
+func TestWhoStandsStillInAHookHoldsNobody(t *testing.T) {
+	t.Parallel()
+	other, pool := freshStore(t, postgres.Config{})
+	store := openStore(t, pool, postgres.Config{Hooks: []postgres.Hook{
+		func(ctx context.Context, tx pgx.Tx, _ []eventstore.RecordedEvent) error {
+			stored := mustAppend(t, other, eventstore.To(newStream("other"), eventstore.NoStream, newEvent("other")))
+			for { // until readers pass what this append holds
+				switch head, err := other.SafeHead(t.Context()); {
+				case err != nil:
+					return err
+				case head.Before(stored.Token.Marks()[0].Position):
+					continue
+				}
+				_, err := tx.Exec(ctx, "SELECT 1")
+				return err
+			}
+		},
+	}})
+	store.SetIdleLimit(200 * time.Millisecond)
+	id := newStream("late")
+	if _, err := store.Append(t.Context(), eventstore.To(id, eventstore.NoStream, newEvent("late"))); err == nil {
+		t.Error("the append of a hook that stood still is there")
+	}
+	for e, err := range other.ReadStream(t.Context(), id, eventstore.Range{}) {
+		t.Errorf("its stream has %v, %v", e.Type, err)
 	}
 }

@@ -106,6 +106,12 @@ func (s *Store) lockStreams(ctx context.Context, claim *eventstore.Claim, names 
 // would hold its streams for all otherwise.
 const idleLimit = 30 * time.Second
 
+// restless are the options of an append that runs hooks: readers wait for its positions, and would wait for ever.
+func (s *Store) restless() pgx.TxOptions {
+	return pgx.TxOptions{BeginQuery: fmt.Sprintf(
+		"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = %d", s.idleLimit.Milliseconds())}
+}
+
 const idleSQL = `SELECT set_config('idle_in_transaction_session_timeout', $1, true)`
 
 // lockedStreams appends in the transaction that has the locks.

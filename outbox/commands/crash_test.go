@@ -53,10 +53,11 @@ func (s *sender) allDone() {
 	for till, n := range s.next {
 		s.wantNumbers(till, int(n))
 	}
-	replies := s.replies("replies")
-	if len(replies) != len(s.ids) {
-		s.t.Errorf("%d ends were told, want %d", len(replies), len(s.ids))
-	}
+	var replies map[uuid.UUID]Reply
+	eventually(s.t, "every end is told, as far as an append that goes on lets readers see", func() bool {
+		replies = s.replies("replies")
+		return len(replies) == len(s.ids)
+	})
 	for _, id := range s.ids {
 		if replies[id].State != bus.OperationDone {
 			s.t.Errorf("the reply to %s is %+v", id, replies[id])

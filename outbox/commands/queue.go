@@ -102,8 +102,7 @@ func (q *Queue) enqueue(ctx context.Context, c bus.Command) (uuid.UUID, error) {
 		deadline = &c.Deadline
 	}
 	added := false
-	options := pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}
-	err = pgx.BeginTxFunc(ctx, q.pool, options, func(tx pgx.Tx) error {
+	err = pgx.BeginTxFunc(ctx, q.pool, brief(restLimit), func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, q.add, c.ID.String(), c.Scope, c.Type, request, deadline)
 		if added = tag.RowsAffected() == 1; err != nil || !added {
 			return err

@@ -52,7 +52,7 @@ func (b *batch) tell(ctx context.Context) error {
 		ids = append(ids, r.command.ID)
 	}
 	replied := false
-	err := pgx.BeginTxFunc(ctx, b.db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}, func(tx pgx.Tx) error {
+	err := pgx.BeginTxFunc(ctx, b.db, brief(b.cfg.Lease), func(tx pgx.Tx) error {
 		if len(running) > 0 {
 			if _, err := tx.Exec(ctx, b.sql.run, runArgs(running)...); err != nil {
 				return err
