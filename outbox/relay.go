@@ -20,7 +20,7 @@ import (
 // The relay's rows in the store. The functions that clean the outbox know them.
 const (
 	relayName    = "outbox-relay"
-	relayVersion = 1
+	relayVersion = 2
 )
 
 // Relay publishes the outbox of a store: every message, in the order of the log within each partition and topic, at

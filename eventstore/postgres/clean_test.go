@@ -340,10 +340,10 @@ func TestRoleCleansTheOutbox(t *testing.T) {
 	for range 30 {
 		mustAppend(t, store, eventstore.To(newStream("order"), eventstore.NoStream, manyEvents(300)...))
 	}
-	mustExec(t, pool, `INSERT INTO "Day-Book".consumers (consumer, version, kind) VALUES ('outbox-relay', 1, 'relay')`)
-	mustExec(t, pool, `INSERT INTO "Day-Book".segments (consumer, version, segment, first_partition, last_partition, floor) VALUES ('outbox-relay', 1, 0, 0, 63, 8500)`)
-	mustExec(t, pool, `INSERT INTO "Day-Book".outbox_tails (consumer, version, topic, partition, position) VALUES ('outbox-relay', 1, 't', 0, 5)`)
-	mustExec(t, pool, `INSERT INTO "Day-Book".subscribers (topic, group_name, consumer, version) SELECT unnest(ARRAY['all', 'some', 'public']), 'g', 'outbox-relay', 1`)
+	mustExec(t, pool, `INSERT INTO "Day-Book".consumers (consumer, version, kind) VALUES ('outbox-relay', 2, 'relay')`)
+	mustExec(t, pool, `INSERT INTO "Day-Book".segments (consumer, version, segment, first_partition, last_partition, floor) VALUES ('outbox-relay', 2, 0, 0, 63, 8500)`)
+	mustExec(t, pool, `INSERT INTO "Day-Book".outbox_tails (consumer, version, topic, partition, position) VALUES ('outbox-relay', 2, 't', 0, 5)`)
+	mustExec(t, pool, `INSERT INTO "Day-Book".subscribers (topic, group_name, consumer, version) SELECT unnest(ARRAY['all', 'some', 'public']), 'g', 'outbox-relay', 2`)
 	report := mustClean(t, store)
 	if report.Ranges < 40 || report.Cleaned.Ordinal() != 8500 {
 		t.Errorf("%+v", report)

@@ -17,7 +17,7 @@ func TestANewEpochMovesTheFences(t *testing.T) {
 	mustExec(t, pool, `INSERT INTO daybook.consumers (consumer, version, kind) VALUES ('frozen', 1, 'projection')`)
 	mustExec(t, pool, `INSERT INTO daybook.segments (consumer, version, segment, first_partition, last_partition, epoch, floor) VALUES ('frozen', 1, 0, 0, 63, 5, 10)`)
 	commit := func() error {
-		_, err := pool.Exec(t.Context(), `SELECT daybook.commit_batch('frozen', 1, 0, 5, 0, 10, 10, '{}', '{}', '{}', '{}')`)
+		_, err := pool.Exec(t.Context(), `SELECT daybook.commit_batch('frozen', 1, 0, 5, 0, 10, 10, '{}', '{}', '{}', '{}', false)`)
 		return err
 	}
 	seen := map[int64]bool{5: true}

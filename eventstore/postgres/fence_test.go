@@ -23,7 +23,7 @@ func prepareSegment(t testing.TB, pool *pgxpool.Pool, consumer string, floor int
 	mustExec(t, pool, `INSERT INTO daybook.checkpoints (consumer, version, partition, applied) VALUES ($1, 1, 3, 5)`, consumer)
 }
 
-const commitBatchSQL = `SELECT daybook.commit_batch('view', 1, 0, $1, $2, $3, $4, $5, $6, $7, $8)`
+const commitBatchSQL = `SELECT daybook.commit_batch('view', 1, 0, $1, $2, $3, $4, $5, $6, $7, $8, false)`
 
 // The fence: a batch of a worker that was replaced has no effect, though its COMMIT is on the way already.
 func TestCommitBatch(t *testing.T) {

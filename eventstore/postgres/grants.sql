@@ -7,9 +7,11 @@ GRANT SELECT ON {schema}.store, {schema}.migrations, {schema}.ranges, {schema}.e
 GRANT SELECT, INSERT ON {schema}.events, {schema}.outbox, {schema}.outcomes TO {role};
 GRANT SELECT, INSERT, UPDATE ON {schema}.streams TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.consumers, {schema}.segments, {schema}.checkpoints, {schema}.outbox_tails,
-  {schema}.subscribers, {schema}.snapshots, {schema}.stream_snapshots, {schema}.operations TO {role};
+  {schema}.subscribers, {schema}.snapshots, {schema}.stream_snapshots, {schema}.operations, {schema}.members, {schema}.parked,
+  {schema}.letters, {schema}.held, {schema}.redrives, {schema}.redrive_items TO {role};
+GRANT SELECT, INSERT ON {schema}.letter_actions TO {role};
 REVOKE EXECUTE ON PROCEDURE {schema}.add_range(bigint, bigint) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION {schema}.ensure_ranges(int), {schema}.partition_of(text, int),
-  {schema}.commit_batch(text, int, int, bigint, bigint, bigint, bigint, text[], int[], bigint[], bigint[]),
+  {schema}.commit_batch(text, int, int, bigint, bigint, bigint, bigint, text[], int[], bigint[], bigint[], boolean),
   {schema}.declare_lost(interval, timestamptz), {schema}.raise_cleaned(interval, timestamptz), {schema}.drop_cleaned(int),
   {schema}.turn_outcomes(interval, timestamptz), {schema}.refuse_known_key() TO {role};

@@ -71,7 +71,7 @@ func TestUpgradeFromTheFirstVersion(t *testing.T) {
 			if got := lines(readOutbox(t, store.Outbox(), everything)); !cmp.Equal(got, []string{`21 t k c "x"`, `22 all order-1/2 test.happened "2"`}) {
 				t.Errorf("messages %q", got)
 			}
-			mustExec(t, pool, expanded(`SELECT {schema}.commit_batch('view', 1, 0, 1, 0, 5, 9, '{""}', '{3}', '{0}', '{12}')`))
+			mustExec(t, pool, expanded(`SELECT {schema}.commit_batch('view', 1, 0, 1, 0, 5, 9, '{""}', '{3}', '{0}', '{12}', false)`))
 			if source := value[string](t, pool, expanded(`SELECT source FROM {schema}.consumers`)); source != "" {
 				t.Errorf("source %q", source)
 			}

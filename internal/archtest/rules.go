@@ -53,10 +53,19 @@ var rules = []rule{
 
 	// PostgreSQL.
 	{pkg: "eventstore/postgres", may: []string{"eventstore", "snapshot"}, foreign: [][]string{ids, pgx, small}},
-	{pkg: "internal/consumer", may: []string{"eventstore"}, foreign: [][]string{ids, pgx, small}},
-	{pkg: "projection", may: []string{"eventstore", "internal/consumer"}, foreign: [][]string{ids, pgx, small, codecs}},
-	{pkg: "saga", may: []string{"eventstore", "internal/consumer"}, foreign: [][]string{ids, pgx, small, codecs}},
-	{pkg: "outbox", may: []string{"eventstore", "internal/consumer", "internal/panics"}, foreign: [][]string{ids, pgx, small, watermill}},
+	{pkg: "internal/parking", may: []string{"eventstore", "internal/retry"}, foreign: [][]string{ids, pgx}},
+	{pkg: "internal/consumer", may: []string{"eventstore", "internal/retry", "internal/parking", "internal/panics"}, foreign: [][]string{ids, pgx, small}},
+	{pkg: "projection", may: []string{"eventstore", "internal/consumer", "internal/parking", "internal/retry"}, foreign: [][]string{ids, pgx, small, codecs}},
+	{pkg: "saga", may: []string{"eventstore", "internal/consumer", "internal/parking", "internal/retry"}, foreign: [][]string{ids, pgx, small, codecs}},
+	{
+		pkg: "outbox", may: []string{"eventstore", "internal/consumer", "internal/panics", "internal/parking", "internal/retry"},
+		foreign: [][]string{ids, pgx, small, watermill},
+	},
+	{
+		pkg: "outbox/inbox", may: []string{"eventstore", "internal/consumer", "internal/panics", "internal/parking", "internal/retry", "outbox"},
+		foreign: [][]string{ids, pgx, small, watermill},
+	},
+	{pkg: "outbox/deadletter", may: []string{"eventstore", "internal/parking", "internal/retry"}, foreign: [][]string{ids, pgx}},
 
 	{
 		pkg: "outbox/commands", may: []string{"eventstore", "internal/consumer", "outbox", "aggregate", "aggregate/bus", "aggregate/admission"},
@@ -75,6 +84,8 @@ var rules = []rule{
 	// Plumbing and programs.
 	{pkg: "internal/pgserver", foreign: [][]string{pgx}},
 	{pkg: "internal/testscale"},
+	{pkg: "internal/retry", may: []string{"eventstore"}},
+	{pkg: "internal/retry/retrytest", may: []string{"eventstore", "internal/retry"}},
 	{pkg: "internal/panics"},
 	{pkg: "internal/archtest"},
 	{pkg: "internal/docs"},
@@ -116,7 +127,7 @@ var ownedBy = []struct {
 }{
 	{testcontainers, []string{"eventstore/postgres/postgrestest"}, nil},
 	// Programs choose a broker, and measure with one; nothing else of the product knows that there is any.
-	{watermill[0], []string{"outbox", "examples", "bench"}, []string{"projection"}},
+	{watermill[0], []string{"outbox", "outbox/inbox", "examples", "bench", "integration"}, []string{"projection"}},
 }
 
 func ruleFor(pkg string) (rule, bool) {

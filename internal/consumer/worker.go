@@ -183,4 +183,4 @@ func settingsSQL(lease time.Duration, relaxed bool) string {
 }
 
 // commitSQL is the fence: it raises unless the worker still owns the segment and the progress is where it left it.
-const commitSQL = `SELECT {schema}.commit_batch($1, $2, $3, $4, $5, $6, $7, $8::text[], $9::int[], $10::bigint[], $11::bigint[])`
+const commitSQL = `SELECT {schema}.commit_batch($1, $2, $3, $4, $5, $6, $7, $8::text[], $9::int[], $10::bigint[], $11::bigint[], false)`
