@@ -125,9 +125,9 @@ func TestCheckFindsFaults(t *testing.T) {
 		"must not import " + module + "aggregate": {ImportPath: module + "saga", Imports: []string{module + "aggregate"}},
 		"must never reach github.com/jackc":       {ImportPath: module + "snapshot", Deps: []string{"github.com/jackc/pgx/v5"}},
 		"reaches testing":                         {ImportPath: module + "projection", Deps: []string{"testing"}},
-		"only outbox and outbox/inbox and examples and bench and integration may":  {ImportPath: module + "projection", Imports: []string{"github.com/ThreeDotsLabs/watermill/message"}},
-		"only projection and outbox":              {ImportPath: module + "aggregate", XTestImports: []string{"github.com/ThreeDotsLabs/watermill/message"}},
-		"postgrestest may":                        {ImportPath: module + "cmd/dev", Imports: []string{testcontainers + "/wait"}},
+		"only outbox and outbox/inbox and examples and bench and integration may": {ImportPath: module + "projection", Imports: []string{"github.com/ThreeDotsLabs/watermill/message"}},
+		"only projection and outbox": {ImportPath: module + "aggregate", XTestImports: []string{"github.com/ThreeDotsLabs/watermill/message"}},
+		"postgrestest may":           {ImportPath: module + "cmd/dev", Imports: []string{testcontainers + "/wait"}},
 	} {
 		if got := strings.Join(check(p), "\n"); !strings.Contains(got, text) {
 			t.Errorf("%s: want %q, got %q", p.ImportPath, text, got)
