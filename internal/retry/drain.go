@@ -13,7 +13,7 @@ type Estimate struct {
 	// Never: as much comes as is handled, or more. Exactly as much is never too: the backlog stays what it is.
 	Never bool
 	// Short is how many more workers there have to be at least so that the backlog shrinks. 0 when it does, and when no
-	// number would do because a worker handles nothing.
+	// number would be enough because a worker handles nothing.
 	Short int
 }
 
@@ -32,8 +32,11 @@ func Drain(backlog int64, workers int, each, arrivals float64) Estimate {
 		return Estimate{Never: true}
 	}
 	enough := math.Floor(arrivals/each) + 1
-	if enough*each <= arrivals { // the quotient was rounded down
+	switch { // the quotient is rounded, and so are the products
+	case enough*each <= arrivals:
 		enough++
+	case (enough-1)*each > arrivals:
+		enough--
 	}
 	short := enough - float64(workers)
 	if short >= math.MaxInt32 {
@@ -42,11 +45,12 @@ func Drain(backlog int64, workers int, each, arrivals float64) Estimate {
 	return Estimate{Never: true, Short: max(int(short), 1)}
 }
 
-// String is the estimate as people read it: "180 s", "25 min", "30 h", "4 d", rounded up, or "never, 2 workers short".
+// String is the estimate as people read it: "180 s", "25 min", "30 h", "4 d", rounded up, or
+// "never, 2 workers short".
 func (e Estimate) String() string {
 	switch {
 	case e.Never && e.Short == 0:
-		return "never, workers handle nothing"
+		return "never, no number of workers is enough"
 	case e.Never && e.Short == 1:
 		return "never, 1 worker short"
 	case e.Never:
