@@ -156,6 +156,10 @@ CREATE TABLE {schema}.members (
   FOREIGN KEY (consumer, version) REFERENCES {schema}.consumers ON DELETE CASCADE
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
+-- The streams of one partition key, for what is read again of a sequence. It stays small where streams have no key of
+-- their own; appends to streams wait while it is built.
+CREATE INDEX streams_key ON {schema}.streams (partition_key) WHERE partition_key <> '';
+
 -- As before, and: p_raise says that the transaction has added or removed parked sequences of the segment.
 CREATE FUNCTION {schema}.commit_batch(p_consumer text, p_version int, p_segment int, p_epoch bigint, p_parked_rev bigint,
     p_old_floor bigint, p_new_floor bigint, p_topics text[], p_partitions int[], p_old bigint[], p_new bigint[], p_raise boolean)
