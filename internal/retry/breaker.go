@@ -30,7 +30,7 @@ type Breaker struct {
 // do not lengthen it.
 func (b *Breaker) Failed(now time.Time) (wait time.Duration) {
 	t := b.clock.at(now)
-	if b.open && !b.probing && t < b.until {
+	if b.open && t < b.until { // no probe is under way then
 		return b.until - t
 	}
 	if !b.open {

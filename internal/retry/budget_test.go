@@ -166,6 +166,20 @@ func TestBudgetWaitIsLongEnough(t *testing.T) {
 	}
 }
 
+// The wait takes into account that the first attempts grow old too.
+func TestBudgetWaitsForWhatIsLeftOfTheShare(t *testing.T) {
+	t.Parallel()
+	var budget retry.Budget
+	budget.First(start, 10_000)
+	let(&budget, start, 1000)
+	let(&budget, start.Add(5*time.Second), 1000)
+	now := start.Add(9 * time.Second)
+	ok, wait := budget.Retry(now)
+	if again, _ := budget.Retry(now.Add(wait)); ok || !again || wait < 6*time.Second || wait > 6500*time.Millisecond {
+		t.Errorf("%v, and after %v %v: want 5 s + 10 s, when what was retried after 5 s is forgotten", ok, wait, again)
+	}
+}
+
 func TestBudgetClocksThatJump(t *testing.T) {
 	t.Parallel()
 	for name, jump := range map[string]time.Duration{

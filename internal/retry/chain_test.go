@@ -78,6 +78,14 @@ func TestChainIsBounded(t *testing.T) {
 	if len(got) != 20 || !strings.HasPrefix(got[0], "49: 48:") || !strings.HasPrefix(got[18], "31: ") || got[19] != "innermost" {
 		t.Errorf("%d texts: %q … %q", len(got), got[0], got[len(got)-1])
 	}
+	rows := make([]error, 18)
+	for i := range rows {
+		rows[i] = fmt.Errorf("row %d", i)
+	}
+	got = retry.Chain(errors.Join(append(rows, errors.New("the 20th"), errors.New("row 17"))...))
+	if len(got) != 20 || got[18] != "row 17" || got[19] != "the 20th" {
+		t.Errorf("%d texts, which end with %q", len(got), got[len(got)-2:])
+	}
 	wide := make([]error, 100_000)
 	for i := range wide {
 		wide[i] = fmt.Errorf("row %d", i)

@@ -34,7 +34,7 @@ func Fingerprint(handler string, kind eventstore.FailureKind, err error) string 
 		if state := stateOf(err); state != "" {
 			once(&states, state)
 		}
-		if last {
+		if last && len(texts) < maxTexts {
 			once(&texts, mask(clean(textOf(err), maxMasked)))
 		}
 	})
@@ -72,15 +72,17 @@ func mask(text string) string {
 		last = len(out)
 		out = append(out, masked)
 	}
-	before := ' ' // the rune before text
+	before := ' '                // the rune before text
+	var open [utf8.RuneSelf]bool // quotes that end nowhere: they are not looked for again
 	for len(text) > 0 {
 		r, size := utf8.DecodeRuneInString(text)
 		switch {
-		case r == '"' || (r == '\'' || r == '`') && !wordy(before):
+		case r == '"' || (r == '\'' || r == '`') && !wordy(before) && !open[r]:
 			if n := quoted(text, byte(r)); n > 0 {
 				put()
 				size, r = n, ' '
 			} else {
+				open[r] = true
 				out = append(out, text[:size]...)
 			}
 		case wordy(r):

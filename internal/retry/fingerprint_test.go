@@ -97,6 +97,7 @@ func TestFingerprintTellsCausesApart(t *testing.T) {
 	add("wrapped 23503", of(fmt.Errorf("x: %w", &pgError{"23503", "no"})))
 	add("cause beside a sentinel", of(fmt.Errorf("%w: %w", io.EOF, closed)))
 	add("other cause beside it", of(fmt.Errorf("%w: %w", io.EOF, context.Canceled)))
+	add("quotes", of(errors.New(strings.Repeat(" 'x", 2000))))
 	add("broken", of((*broken)(nil)))
 	add("loop", of(loop{}))
 }

@@ -116,5 +116,5 @@ func below(bound time.Duration, random func() float64) time.Duration {
 	if r >= 1 { // such a product may be no duration
 		return bound - 1
 	}
-	return min(time.Duration(r*float64(bound)), bound-1) // a product may be rounded up to the bound
+	return time.Duration(r * float64(bound))
 }

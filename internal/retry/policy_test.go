@@ -67,6 +67,9 @@ func TestPolicyDelayBounds(t *testing.T) {
 		if got := huge.Delay(failed, constant(almost)); got < 0 || failed > 0 && failed < 63 && got >= 1<<(failed-1) {
 			t.Errorf("after %d: %v", failed, got)
 		}
+		if got := huge.Delay(failed, constant(almost)); failed > 63 && got < math.MaxInt64-2000 {
+			t.Errorf("after %d: %v, far from the greatest", failed, got)
+		}
 	}
 	for _, wrong := range []retry.Policy{{Base: -1}, {Cap: -1}, {Base: math.MinInt64, Cap: math.MinInt64}} {
 		if got := wrong.Delay(1<<30, nil); got != 0 {
