@@ -15,14 +15,24 @@ import (
 
 // received is a message as a broker delivered it.
 type received struct {
-	kind               kind
+	kind               Kind
 	epoch              uuid.UUID
 	topic              string
 	partition          int
 	position, previous eventstore.Position
+	redriven           bool
 	// event is what was published: an event as it stands in the log, or a message of its own, without a stream. Of a head
-	// message it has partition and position.
+	// it has partition and position, of a skip marker the partition key too.
 	event eventstore.RecordedEvent
+}
+
+// needs is the position up to which everything must have taken effect before this can. Consumers with the store read what
+// stands behind a marker: to them it is a hole that ends with its own position.
+func (r *received) needs() eventstore.Position {
+	if r.kind == KindSkip {
+		return r.position
+	}
+	return r.previous
 }
 
 // HeaderError says which header of a message keeps it from being read. It matches [eventstore.ErrInvalid].
@@ -51,6 +61,24 @@ const (
 	changed = "let nothing between the relay and here change the headers that begin with ce_ and " + HeaderPrefix
 )
 
+// Decode reads a message as a broker delivered it, for consumers that cannot read the outbox. Check the epoch, and whether
+// Topic is the one that was followed, before believing what it says. The payload is shared. The error is a [*HeaderError]. It
+// is safe for concurrent use.
+func Decode(msg *message.Message) (Received, error) {
+	r, err := decode(msg)
+	if err != nil {
+		return Received{}, err
+	}
+	return r.public(), nil
+}
+
+func (r *received) public() Received {
+	return Received{
+		OutboxMessage: eventstore.OutboxMessage{RecordedEvent: r.event, Topic: r.topic},
+		Kind:          r.kind, Epoch: r.epoch, Previous: r.previous, Redriven: r.redriven,
+	}
+}
+
 // decode reads the published form. What encode was given comes back exactly, with the payload shared. The error is a
 // [*HeaderError].
 func decode(msg *message.Message) (received, error) {
@@ -59,7 +87,7 @@ func decode(msg *message.Message) (received, error) {
 		d.refuse(HeaderSpecVersion, "is not the version of CloudEvents that is known here, "+specVersion, "deploy the release of the relay here too")
 	}
 	r := received{
-		kind: kind(d.required(HeaderKind)), epoch: d.uuid(HeaderEpoch), topic: d.required(HeaderTopic),
+		kind: Kind(d.required(HeaderKind)), epoch: d.uuid(HeaderEpoch), topic: d.required(HeaderTopic),
 		partition: int(d.number(HeaderPartition, 0, 1<<31-1)),
 		position:  eventstore.PositionAt(d.number(HeaderPosition, 1, 1<<63-1)),
 		previous:  eventstore.PositionAt(d.number(HeaderPrevious, 0, 1<<63-1)),
@@ -67,15 +95,23 @@ func decode(msg *message.Message) (received, error) {
 	if d.err == nil && !r.previous.Before(r.position) {
 		d.refuse(HeaderPrevious, "is not before the position, "+r.position.String(), changed)
 	}
+	if value := d.msg.Metadata[HeaderRedriven]; value != "" {
+		if r.redriven = value == redriven; !r.redriven || r.kind == KindHead {
+			d.refuse(HeaderRedriven, "is not 1, or on a head, which never has it", changed)
+		}
+	}
 	e := &r.event
 	e.Partition, e.Position = r.partition, r.position
 	switch r.kind {
-	case kindHead:
+	case KindHead:
 		return r, d.err
-	case kindEvent:
+	case KindSkip:
+		e.PartitionKey = d.required(HeaderPartitionKey)
+		return r, d.err
+	case KindEvent:
 		e.Stream = d.stream(HeaderSubject)
 		e.Version = eventstore.Version(d.number(HeaderStreamVersion, 1, 1<<63-1))
-	case kindMessage:
+	case KindMessage:
 	default:
 		d.refuse(HeaderKind, "is not known here", "deploy the release of the relay here too")
 	}

@@ -49,6 +49,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{HeaderTime, absent, "is missing"},
 		{HeaderTime, "yesterday", "is not a time"},
 		{HeaderSchemaVersion, "two", "is not a number from 1"},
+		{HeaderRedriven, "true", "is not 1"},
 		{HeaderFlags, "-0", "is not a number from"},
 		{HeaderFlags, "2147483648", "is not a number from"},
 		{HeaderTenant, "a%00b", "zero bytes"},
@@ -144,7 +145,7 @@ func TestPercent(t *testing.T) {
 // Whatever a broker delivers: decode answers or says what is wrong, and what it answers can be published again.
 func FuzzDecode(f *testing.F) {
 	e := newEncoder(testEpoch, "daybook")
-	for _, msg := range []*message.Message{e.encode(ordinary(), at(1200)), e.encodeHead("ledger", 1, at(2), at(1))} {
+	for _, msg := range []*message.Message{e.encode(ordinary(), at(1200)), e.encodeHead("ledger", 1, at(2), at(1)), e.encodeSkip(ordinary(), at(1200))} {
 		var lines []string
 		for name, value := range msg.Metadata {
 			lines = append(lines, name+"\t"+value)
@@ -166,7 +167,7 @@ func FuzzDecode(f *testing.F) {
 			}
 			return
 		}
-		if got.kind == kindHead {
+		if !got.kind.IsMessage() {
 			return
 		}
 		published := e.encode(eventstore.OutboxMessage{RecordedEvent: got.event, Topic: got.topic}, got.previous)

@@ -35,9 +35,9 @@ func (e *encoder) encode(m eventstore.OutboxMessage, previous eventstore.Positio
 			h[name] = escape(value)
 		}
 	}
-	h[HeaderKind] = string(kindMessage)
+	h[HeaderKind] = string(KindMessage)
 	if m.IsEvent() {
-		h[HeaderKind] = string(kindEvent)
+		h[HeaderKind] = string(KindEvent)
 		set(HeaderSubject, m.Stream.String())
 		h[HeaderStreamVersion] = strconv.FormatInt(int64(m.Version), 10)
 	}
@@ -72,19 +72,65 @@ func (e *encoder) encode(m eventstore.OutboxMessage, previous eventstore.Positio
 	return msg
 }
 
+// encodeRedriven gives the published form of m as it comes later than in its place: the same, and a word of that.
+func (e *encoder) encodeRedriven(m eventstore.OutboxMessage, previous eventstore.Position) *message.Message {
+	msg := e.encode(m, previous)
+	msg.Metadata[HeaderRedriven] = redriven
+	return msg
+}
+
+// encodeSkip gives the marker that stands in the place of m. Its id is made of the rest, so that sending it again sends
+// the same.
+func (e *encoder) encodeSkip(m eventstore.OutboxMessage, previous eventstore.Position) *message.Message {
+	return e.marker(m, previous, "skip")
+}
+
+// encodeDiscarded gives the marker that says: m, in whose place a marker stands, never comes.
+func (e *encoder) encodeDiscarded(m eventstore.OutboxMessage, previous eventstore.Position) *message.Message {
+	msg := e.marker(m, previous, "discarded")
+	msg.Metadata[HeaderRedriven] = redriven
+	return msg
+}
+
+func (e *encoder) marker(m eventstore.OutboxMessage, previous eventstore.Position, what string) *message.Message {
+	h := make(message.Metadata, 12)
+	h[HeaderKind] = string(KindSkip)
+	e.chain(h, m.Topic, m.Partition, m.Position, previous)
+	id := e.id(h, m.Topic, what)
+	h[HeaderID] = id
+	h[HeaderType] = skipType
+	h[HeaderPartitionKey] = escape(sequenceOf(m))
+	msg := message.NewMessage(id, nil)
+	msg.Metadata = h
+	return msg
+}
+
+// sequenceOf is what must be kept in one order with m.
+func sequenceOf(m eventstore.OutboxMessage) string {
+	if m.PartitionKey == "" && m.IsEvent() {
+		return m.Stream.String()
+	}
+	return m.PartitionKey
+}
+
 // encodeHead gives the message that says: on this topic and partition nothing lies between previous, the last message,
 // and position. Its id is made of the rest, so that sending it again sends the same.
 func (e *encoder) encodeHead(topic string, partition int, position, previous eventstore.Position) *message.Message {
 	h := make(message.Metadata, 10)
-	h[HeaderKind] = string(kindHead)
+	h[HeaderKind] = string(KindHead)
 	e.chain(h, topic, partition, position, previous)
-	name := strings.Join([]string{topic, h[HeaderPartition], h[HeaderPosition]}, "\x00")
-	id := uuid.NewSHA1(e.epoch, []byte(name)).String()
+	id := e.id(h, topic)
 	h[HeaderID] = id
 	h[HeaderType] = headType
 	msg := message.NewMessage(id, nil)
 	msg.Metadata = h
 	return msg
+}
+
+// id of what is no message.
+func (e *encoder) id(h message.Metadata, topic string, what ...string) string {
+	name := strings.Join(append([]string{topic, h[HeaderPartition], h[HeaderPosition]}, what...), "\x00")
+	return uuid.NewSHA1(e.epoch, []byte(name)).String()
 }
 
 // chain sets what every message has.

@@ -243,13 +243,17 @@ func (d *feed) settle() consumer.Batch {
 
 func (d *feed) judge(it item, batch *consumer.Batch) {
 	p := it.partition
-	switch judge(d.read[p], it.previous, it.position) {
+	switch judge(d.read[p], it.needs(), it.position) {
 	case hole:
-		d.held.add(it, time.Now())
+		since := time.Now()
+		if it.kind == KindSkip && !it.previous.After(d.read[p]) {
+			since = since.Add(-holdFor) // what it stands for is not on its way
+		}
+		d.held.add(it, since)
 	case drop:
 		d.sub.counts.repeated.Add(1)
 	case apply:
-		if it.kind != kindHead && wanted(&it.event, d.f.Filter) {
+		if it.kind != KindHead && wanted(&it.event, d.f.Filter) {
 			batch.Events = append(batch.Events, it.event)
 		}
 		d.read[p], d.changed[p] = it.position, true

@@ -53,7 +53,7 @@ func TestFormatPageNamesTheHeaders(t *testing.T) {
 	known := []string{
 		HeaderSpecVersion, HeaderID, HeaderSource, HeaderType, HeaderTime, HeaderSubject, HeaderDataContentType, HeaderPartitionKey,
 		HeaderKind, HeaderEpoch, HeaderTopic, HeaderPartition, HeaderPosition, HeaderPrevious, HeaderStreamVersion, HeaderSchemaVersion,
-		HeaderTenant, HeaderCorrelationID, HeaderCausationID, HeaderActor, HeaderFlags, HeaderContentType,
+		HeaderTenant, HeaderCorrelationID, HeaderCausationID, HeaderActor, HeaderFlags, HeaderRedriven, HeaderContentType,
 		eventstore.HeaderTraceparent, eventstore.HeaderTracestate, HeaderPrefix + "<name>",
 	}
 	slices.Sort(named)

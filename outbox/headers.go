@@ -11,13 +11,13 @@ const (
 	HeaderSpecVersion     = "ce_specversion"     // "1.0"
 	HeaderID              = "ce_id"              // the event's id, also the UUID of the message
 	HeaderSource          = "ce_source"          // urn:daybook:<epoch>/<schema>
-	HeaderType            = "ce_type"            // the event's type; "daybook.head" for a head message
+	HeaderType            = "ce_type"            // the event's type; "daybook.head" for a head, "daybook.skip" for a skip marker
 	HeaderTime            = "ce_time"            // when it was recorded: RFC 3339, UTC, microseconds
 	HeaderSubject         = "ce_subject"         // the stream, "account-42"; events only
 	HeaderDataContentType = "ce_datacontenttype" // the media type of the payload
 	HeaderPartitionKey    = "ce_partitionkey"    // what is kept in one order; see PartitionKey for what brokers take
 
-	HeaderKind          = "ce_kind"          // "event", "message" (has no stream) or "head" (has no payload)
+	HeaderKind          = "ce_kind"          // a Kind: "event", "message" (has no stream), "head" or "skip" (have no payload)
 	HeaderEpoch         = "ce_epoch"         // the epoch of the store
 	HeaderTopic         = "ce_topic"         // the topic it was published on
 	HeaderPartition     = "ce_partition"     // the store's partition, from 0
@@ -30,6 +30,7 @@ const (
 	HeaderCausationID   = "ce_causationid"   // Metadata.CausationID
 	HeaderActor         = "ce_actor"         // Metadata.Actor
 	HeaderFlags         = "ce_flags"         // the event's flags, when there are any
+	HeaderRedriven      = "ce_redriven"      // "1" on what comes later than in its place, because it was set aside
 )
 
 const (
@@ -44,16 +45,28 @@ const (
 
 const (
 	specVersion = "1.0"
+	redriven    = "1"
 	headType    = "daybook.head"
+	skipType    = "daybook.skip"
 	// timeLayout always has six digits, so that texts of one length come out.
 	timeLayout = "2006-01-02T15:04:05.000000Z"
 )
 
-// kind of a published message.
-type kind string
+// Kind of a published message.
+type Kind string
 
 const (
-	kindEvent   kind = "event"
-	kindMessage kind = "message" // has bytes of its own, and no stream
-	kindHead    kind = "head"    // has no effect: says that nothing else lies up to its position
+	// KindEvent is an event as it stands in the log.
+	KindEvent Kind = "event"
+	// KindMessage has bytes of its own, and no stream: what was enqueued, or mapped.
+	KindMessage Kind = "message"
+	// KindHead says that nothing else lies on its topic and partition up to its position. It is nobody's previous.
+	KindHead Kind = "head"
+	// KindSkip stands in the place of a message that its relay has set aside, because the broker refused it or one before it
+	// of its partition key. That message comes later with HeaderRedriven. A marker with HeaderRedriven says that it never
+	// comes: somebody has discarded it.
+	KindSkip Kind = "skip"
 )
+
+// IsMessage reports whether there is something to take effect: heads and markers have nothing.
+func (k Kind) IsMessage() bool { return k == KindEvent || k == KindMessage }

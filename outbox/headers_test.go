@@ -102,7 +102,7 @@ func TestEncodeHead(t *testing.T) {
 		t.Errorf("%d ids for 5 heads", len(ids))
 	}
 	got, err := decode(head)
-	if err != nil || got.kind != kindHead || got.topic != "ledger" || got.partition != 3 || got.position != at(90) || got.previous != at(70) {
+	if err != nil || got.kind != KindHead || got.topic != "ledger" || got.partition != 3 || got.position != at(90) || got.previous != at(70) {
 		t.Errorf("decoded %+v, %v", got, err)
 	}
 }
@@ -184,9 +184,9 @@ func TestEncodeDecodeIsTheIdentity(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wantKind := kindMessage
+		wantKind := KindMessage
 		if m.IsEvent() {
-			wantKind = kindEvent
+			wantKind = KindEvent
 		}
 		want := received{
 			kind: wantKind, epoch: testEpoch, topic: m.Topic, partition: m.Partition, position: m.Position, previous: previous, event: m.RecordedEvent,

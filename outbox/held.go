@@ -39,7 +39,10 @@ func (h *held) add(it item, now time.Time) {
 // after returns the first message of a partition if nothing lies any more between it and what was read, and forgets it.
 func (h *held) after(partition int, read eventstore.Position) (item, bool) {
 	at, _ := slices.BinarySearchFunc(h.items, heldItem{item: item{received: received{partition: partition}}}, compareHeld)
-	if at == len(h.items) || h.items[at].partition != partition || h.items[at].previous.After(read) {
+	if at == len(h.items) || h.items[at].partition != partition {
+		return item{}, false
+	}
+	if it := &h.items[at]; it.needs().After(read) && it.position.After(read) {
 		return item{}, false
 	}
 	first := h.items[at].item
@@ -69,9 +72,21 @@ func (h *held) oldest() heldItem {
 	return slices.MinFunc(h.items, func(a, b heldItem) int { return a.since.Compare(b.since) })
 }
 
-// hole is what the longest held message waits for: everything up to the predecessor of the first of its partition.
+// hole is what the longest held message waits for: everything up to the predecessor of the first of its partition. When that
+// is a skip marker, what it stands for is missing, and that of the markers that follow in the same chain with it: each by
+// itself would be a query.
 func (h *held) hole() *missing {
 	oldest := h.oldest()
 	at := slices.IndexFunc(h.items, func(it heldItem) bool { return it.partition == oldest.partition })
-	return &missing{partition: oldest.partition, upTo: h.items[at].previous}
+	m := &missing{partition: oldest.partition, upTo: h.items[at].needs()}
+	reached := m.upTo
+	for _, it := range h.items[at:] {
+		if it.partition != m.partition || it.previous.After(reached) {
+			break
+		}
+		if reached = it.position; it.kind == KindSkip {
+			m.upTo = reached
+		}
+	}
+	return m
 }

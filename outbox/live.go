@@ -15,11 +15,16 @@ import (
 type Received struct {
 	// OutboxMessage is what was published: an event as it stands in the log, or a message of its own.
 	eventstore.OutboxMessage
+	// Kind says what it is. Heads and skip markers have nothing to take effect; [Live] hands out none.
+	Kind Kind
 	// Epoch is that of the store that it came from.
 	Epoch uuid.UUID
 	// Previous is the position of the message before it on its topic and partition; zero for the first. A listener that
 	// has not seen that one has missed something.
 	Previous eventstore.Position
+	// Redriven: it comes later than in its place, behind messages with higher positions, because the broker had refused it or
+	// one before it of its partition key.
+	Redriven bool
 }
 
 // ErrSubscriberClosed: the subscriber ended the subscription by itself.
@@ -71,10 +76,8 @@ func Live(ctx context.Context, subscriber message.Subscriber, topic string, hand
 func handOver(ctx context.Context, msg *message.Message, handle func(context.Context, Received) error) error {
 	defer msg.Ack()
 	r, err := decode(msg)
-	if err != nil || r.kind == kindHead {
+	if err != nil || !r.kind.IsMessage() {
 		return err
 	}
-	return handle(ctx, Received{
-		OutboxMessage: eventstore.OutboxMessage{RecordedEvent: r.event, Topic: r.topic}, Epoch: r.epoch, Previous: r.previous,
-	})
+	return handle(ctx, r.public())
 }

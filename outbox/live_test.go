@@ -145,8 +145,18 @@ func TestLiveHandsOverWhatWasPublished(t *testing.T) {
 	listen(t, o.channel, l)
 	o.publish(4, 9)
 	o.send(o.encoder.encodeHead("orders", 17, at(20), at(9))) // tells a listener nothing
+	late := ordinary()
+	late.Topic, late.Version, late.Position = "orders", 10, at(10)
+	o.send(o.encoder.encodeSkip(late, at(9))) // nor does a marker
+	o.publish(11)
+	o.send(o.encoder.encodeSkip(late, at(9)))
+	o.send(o.encoder.encodeRedriven(late, at(9)))
+	o.send(o.encoder.encodeDiscarded(late, at(9)))
 	l.end()
-	l.saw(4, 9)
+	l.saw(4, 9, 11, 10)
+	if r := got[3]; !r.Redriven || r.Kind != KindEvent || got[2].Redriven {
+		t.Errorf("redriven is\n%+v", r)
+	}
 	m := ordinary()
 	m.Topic, m.Version, m.Position = "orders", 9, at(9)
 	if r := got[1]; r.Epoch != testEpoch || r.Previous != at(4) || !r.IsEvent() || fmt.Sprint(r.OutboxMessage) != fmt.Sprint(m) {

@@ -104,7 +104,7 @@ func TestRelayMemoryIsFlat(t *testing.T) {
 	var accepted atomic.Int64
 	entered, release := make(chan struct{}), make(chan struct{})
 	b := broker(func(got received) error {
-		if got.kind != kindHead && accepted.Add(1) == int64(n/2) {
+		if got.kind != KindHead && accepted.Add(1) == int64(n/2) {
 			close(entered)
 			<-release
 		}

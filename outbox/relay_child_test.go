@@ -45,7 +45,7 @@ type wireBroker struct{ reached func(place string) }
 
 func (b wireBroker) Publish(topic string, messages ...*message.Message) error {
 	for _, m := range messages {
-		if m.Metadata[HeaderKind] != string(kindHead) { // heads go in lanes of their own, and would be counted by chance
+		if m.Metadata[HeaderKind] != string(KindHead) { // heads go in lanes of their own, and would be counted by chance
 			b.reached(atBroker)
 		}
 		line, err := json.Marshal(wireMessage{topic, m.UUID, m.Payload, m.Metadata})

@@ -58,7 +58,7 @@ func TestRelayKeepsWhatIsNotSent(t *testing.T) {
 	w.follow("fast", w.head()) // who has read it elsewhere
 	seen, release := 0, make(chan struct{})
 	b := &tape{before: func(_ string, got received) error {
-		if got.kind != kindHead {
+		if got.kind != KindHead {
 			seen++ // one lane, one goroutine
 		}
 		if seen == 50 { // in the third page

@@ -116,7 +116,7 @@ func TestRelayHeadsAreRare(t *testing.T) {
 	var rounds []time.Time
 	var n, written atomic.Int64
 	b := &tape{before: func(_ string, got received) error {
-		if got.kind == kindHead && got.partition == 0 {
+		if got.kind == KindHead && got.partition == 0 {
 			rounds = append(rounds, time.Now()) // one lane, one goroutine
 			n.Add(1)
 		}

@@ -24,7 +24,7 @@ func TestRelayRepeatsBeforeSuccessors(t *testing.T) {
 	w := newRelayWorld(t)
 	var failed atomic.Bool
 	b := &tape{before: func(_ string, got received) error {
-		if got.partition == 3 && got.kind != kindHead && failed.CompareAndSwap(false, true) {
+		if got.partition == 3 && got.kind != KindHead && failed.CompareAndSwap(false, true) {
 			return errors.New("the broker is not itself")
 		}
 		return nil
@@ -145,7 +145,7 @@ func TestRelayWaitsForTheBroker(t *testing.T) {
 			w := newRelayWorld(t)
 			var down atomic.Bool
 			b := &tape{before: func(_ string, got received) error {
-				if down.Load() && got.kind != kindHead {
+				if down.Load() && got.kind != KindHead {
 					return fail()
 				}
 				return nil

@@ -240,7 +240,7 @@ func (p *tape) all() []taken {
 
 func (p *tape) messages() (m []taken) {
 	for _, g := range p.all() {
-		if g.kind != kindHead {
+		if g.kind != KindHead {
 			m = append(m, g)
 		}
 	}
@@ -249,7 +249,7 @@ func (p *tape) messages() (m []taken) {
 
 func (p *tape) heads() (h []taken) {
 	for _, g := range p.all() {
-		if g.kind == kindHead {
+		if g.kind == KindHead {
 			h = append(h, g)
 		}
 	}
@@ -276,7 +276,7 @@ func checkChains(t testing.TB, all []taken) (messages int) {
 			t.Errorf("%s at %s of %v names %s as the one before, and that is %s", g.kind, g.position, at, g.previous, tail[at])
 		}
 		last[at] = g.received
-		if g.kind != kindHead {
+		if g.kind != KindHead {
 			tail[at] = g.position
 			messages++
 		}
@@ -300,7 +300,7 @@ func checkRepeats(t testing.TB, tapes ...[]taken) (messages int) {
 		for _, g := range tape {
 			at := relayPlace{g.topic, g.partition}
 			k := key{at, g.position}
-			if g.kind == kindHead || here[k] && sameMessage(t, seen[k], g) {
+			if g.kind == KindHead || here[k] && sameMessage(t, seen[k], g) {
 				continue
 			}
 			here[k] = true

@@ -67,7 +67,7 @@ func TestStreamOrderByKey(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if got.kind == kindHead {
+				if got.kind == KindHead {
 					continue
 				}
 				user, n := got.event.Stream.ID, string(got.event.Data)
