@@ -23,6 +23,9 @@ type OutboxQuery struct {
 	Topic string
 	// Partition selects one partition, or [AllPartitions].
 	Partition int
+	// PartitionKey selects the messages of one key; empty selects every key. With it Topic and Partition are needed, the
+	// partition of the key.
+	PartitionKey string
 	// After is the position beyond which messages are wanted.
 	After Position
 	// UpTo bounds what is wanted; zero stands for the safe head, which bounds it in any case.
@@ -43,6 +46,10 @@ func (q OutboxQuery) Validate() error {
 	case q.Partition < AllPartitions:
 		return &InvalidError{
 			Field: "OutboxQuery.Partition", Value: strconv.Itoa(q.Partition), Reason: "is negative", Remedy: "use AllPartitions, or a partition from 0",
+		}
+	case q.PartitionKey != "" && (q.Topic == "" || q.Partition == AllPartitions):
+		return &InvalidError{
+			Field: "OutboxQuery.PartitionKey", Value: q.PartitionKey, Reason: "needs a topic and a partition", Remedy: "give Topic and the Partition of the key",
 		}
 	case q.Limit < 1:
 		return &InvalidError{

@@ -141,6 +141,9 @@ func TestOutboxQueryValidate(t *testing.T) {
 	}{
 		"everything":     {eventstore.OutboxQuery{Partition: eventstore.AllPartitions, Limit: 1}, ""},
 		"one partition":  {eventstore.OutboxQuery{Topic: "t", Partition: 5, Limit: 1}, ""},
+		"one key":        {eventstore.OutboxQuery{Topic: "t", Partition: 5, PartitionKey: "k", Limit: 1}, ""},
+		"key, no topic":  {eventstore.OutboxQuery{Partition: 5, PartitionKey: "k", Limit: 1}, "OutboxQuery.PartitionKey"},
+		"key anywhere":   {eventstore.OutboxQuery{Topic: "t", Partition: eventstore.AllPartitions, PartitionKey: "k", Limit: 1}, "OutboxQuery.PartitionKey"},
 		"no limit":       {eventstore.OutboxQuery{}, "OutboxQuery.Limit"},
 		"bad partition":  {eventstore.OutboxQuery{Partition: -2, Limit: 1}, "OutboxQuery.Partition"},
 		"bad topic":      {eventstore.OutboxQuery{Topic: "\x01", Limit: 1}, "OutboxQuery.Topic"},

@@ -92,6 +92,8 @@ func (r *outboxReading) queue(p *pipeline, s *Store) {
 	args := []any{r.after, r.end, r.query.Limit}
 	sql := s.sql.outbox
 	switch topic, one := r.query.Topic, r.query.Partition != eventstore.AllPartitions; {
+	case r.query.PartitionKey != "":
+		sql, args = s.sql.outboxKey, append(args, r.query.Partition, topic, r.query.PartitionKey)
 	case one && topic != "":
 		sql, args = s.sql.outboxPartitionTopic, append(args, r.query.Partition, topic)
 	case one:
@@ -228,6 +230,9 @@ SELECT cut.upto, e.topic, ` + eventColumns + `
 	outboxTopicSQL          = outboxA + ` AND o.topic = $4::text` + outboxB + ` AND o.topic = $4::text` + outboxC
 	outboxPartitionTopicSQL = outboxA + ` AND o.partition = $4::bigint AND o.topic = $5::text` +
 		outboxB + ` AND o.partition = $4::bigint AND o.topic = $5::text` + outboxC
+
+	outboxKeySQL = outboxA + ` AND o.partition = $4::bigint AND o.topic = $5::text AND o.key = $6::text` +
+		outboxB + ` AND o.partition = $4::bigint AND o.topic = $5::text AND o.key = $6::text` + outboxC
 
 	// By the key of its one row: a scan that enable_seqscan = off makes expensive would be compiled each time (jit).
 	outboxCleanedSQL = `SELECT s.outbox_cleaned FROM {schema}.store s WHERE s.singleton`
