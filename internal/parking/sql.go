@@ -1,0 +1,61 @@
+package parking
+
+import "sync"
+
+// texts are the statements for one schema.
+type texts struct {
+	load, open, add, alter, count, remove, park, failed, closed, hold, drop, held, look, item, begin, end, tally, done string
+}
+
+var known sync.Map // of schemas
+
+func textsFor(o Owner) *texts {
+	if t, ok := known.Load(o.Schema); ok {
+		return t.(*texts)
+	}
+	t := &texts{
+		load: o.sql(loadSQL), open: o.sql(openLetterSQL), add: o.sql(addSQL), alter: o.sql(alterSQL), count: o.sql(countSQL),
+		remove: o.sql(removeSQL), park: o.sql(parkSQL), failed: o.sql(failedSQL), closed: o.sql(closeSQL), hold: o.sql(holdSQL),
+		drop: o.sql(dropSQL), held: o.sql(heldSQL), look: o.sql(lookSQL), item: o.sql(itemSQL), begin: o.sql(beginSQL),
+		end: o.sql(endSQL), tally: o.sql(tallySQL), done: o.sql(doneSQL),
+	}
+	known.Store(o.Schema, t)
+	return t
+}
+
+const addSQL = `
+INSERT INTO {schema}.parked (consumer, version, topic, sequence, partition, state, due_at, first_position, last_position, queued, since)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
+
+const alterSQL = `
+UPDATE {schema}.parked SET state = $5, due_at = $6, first_position = $7, last_position = $8, queued = $9
+ WHERE consumer = $1 AND version = $2 AND topic = $3 AND sequence = $4`
+
+const countSQL = `
+UPDATE {schema}.parked p SET queued = u.queued, last_position = u.last
+  FROM unnest($3::text[], $4::text[], $5::bigint[], $6::bigint[]) AS u(topic, sequence, queued, last)
+ WHERE p.consumer = $1 AND p.version = $2 AND p.topic = u.topic AND p.sequence = u.sequence`
+
+const removeSQL = `DELETE FROM {schema}.parked WHERE consumer = $1 AND version = $2 AND topic = $3 AND sequence = $4`
+
+// parkSQL goes on with a letter that there was: its first failure stays.
+const parkSQL = `
+INSERT INTO {schema}.letters AS l (letter, state, kind, attempts, round, fingerprint, errors, first_errors, first_failed_at,
+         last_failed_at, handler, program, consumer, version, topic, sequence, partition, position,
+         id, stream_id, stream_version, type, schema_version, flags, content_type, tenant, correlation_id, causation_id, actor,
+         headers, data, recorded_at)
+VALUES ($1, $2, $3, 1, $4, $5, $6, $6, $7, $7, $8, $9, $10, $11, $12, $13, $14, $15,
+        $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29)
+ON CONFLICT (letter) DO UPDATE
+   SET state = excluded.state, kind = excluded.kind, attempts = l.attempts + 1, round = excluded.round, fingerprint = excluded.fingerprint,
+       errors = excluded.errors, last_failed_at = excluded.last_failed_at, handler = excluded.handler, program = excluded.program,
+       closed_at = NULL, closed_by = '', reason = ''`
+
+const failedSQL = `
+UPDATE {schema}.letters
+   SET state = $2, kind = $3, attempts = attempts + 1, round = $4, fingerprint = $5, errors = $6, last_failed_at = $7, handler = $8, program = $9
+ WHERE letter = $1 AND state IN ('retrying', 'parked')`
+
+const closeSQL = `
+UPDATE {schema}.letters SET state = $2, closed_at = $3, closed_by = $4, reason = $5
+ WHERE letter = $1 AND state IN ('retrying', 'parked')`
