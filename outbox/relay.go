@@ -78,7 +78,7 @@ func NewRelay(pool *pgxpool.Pool, rows Rows, publisher message.Publisher, cfg Co
 		ref: consumer.Ref{Store: rows.Schema(), Name: relayName, Version: relayVersion},
 	}
 	r.log = r.cfg.Logger.With("schema", rows.Schema())
-	r.worker = consumer.NewTask(r.ref, r.cfg.inner(), r.publishOutbox)
+	r.worker = consumer.NewTask(r.ref, 0, r.cfg.inner(), r.publishOutbox)
 	return r, nil
 }
 

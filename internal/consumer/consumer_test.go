@@ -103,7 +103,7 @@ func TestPatientlyWaitsOutTheEnvironment(t *testing.T) {
 
 func TestSignals(t *testing.T) {
 	t.Parallel()
-	here := place{Ref{"s", "signals", 1}, uuid.New()}
+	here := place{Ref{"s", "signals", 1}, 0, uuid.New()}
 	if _, moves := ReachedBy(here.ref, here.epoch); moves != nil {
 		t.Error("nobody works, and there is a channel")
 	}

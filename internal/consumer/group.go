@@ -40,7 +40,13 @@ func Pool(ctx context.Context, pool *pgxpool.Pool, workers int) (*pgxpool.Pool, 
 // Run runs workers on db until ctx ends, and then ends within two seconds. Workers that have stopped do not end it. The
 // error is nil or a [*ShutdownError]. db is closed.
 func Run(ctx context.Context, db *pgxpool.Pool, workers ...*Worker) error {
+	return runBeside(ctx, db, func() {}, workers...)
+}
+
+// runBeside is Run with something beside the workers that uses db too, and ends soon after ctx.
+func runBeside(ctx context.Context, db *pgxpool.Pool, beside func(), workers ...*Worker) error {
 	var all sync.WaitGroup
+	all.Go(beside)
 	running := make([]chan struct{}, len(workers))
 	for i, w := range workers {
 		running[i] = make(chan struct{})

@@ -11,8 +11,9 @@ import (
 var signals = signalBoard{byPlace: map[place]*signal{}}
 
 type place struct {
-	ref   Ref
-	epoch uuid.UUID
+	ref     Ref
+	segment int
+	epoch   uuid.UUID
 }
 
 type signalBoard struct {
@@ -34,13 +35,13 @@ type Reached struct {
 	Home any
 }
 
-// ReachedBy returns how far a worker of this process has come, and a channel that is closed at its next commit, or when
+// ReachedBy returns how far a worker of this process has come with the first segment, the only one of what applies events, and a channel that is closed at its next commit, or when
 // it gives the consumer up. The channel is nil when no worker of this process owns the consumer in that store. Get it
 // before looking at the database.
 func ReachedBy(ref Ref, epoch uuid.UUID) (Reached, <-chan struct{}) {
 	signals.mu.Lock()
 	defer signals.mu.Unlock()
-	if s := signals.byPlace[place{ref, epoch}]; s != nil {
+	if s := signals.byPlace[place{ref, 0, epoch}]; s != nil {
 		return s.reached, s.moves
 	}
 	return Reached{}, nil

@@ -23,6 +23,9 @@ func (r Ref) String() string { return fmt.Sprintf("%q version %d", r.Name, r.Ver
 // Spec says what a consumer reads and how it applies it.
 type Spec struct {
 	Ref
+	// Segment is the number of the segment that the worker owns, from 0. Segments share the partitions; each has its own
+	// lease and progress. What applies events has one.
+	Segment int
 	Filter  eventstore.Filter
 	Applier Applier
 }

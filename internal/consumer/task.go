@@ -9,13 +9,14 @@ import (
 	"github.com/daybook-go/daybook/eventstore"
 )
 
-// NewTask returns a worker that runs a loop of its own while it owns ref: what follows the log, but does not apply
-// events in a transaction, such as a relay. cfg must be valid.
+// NewTask returns a worker that runs a loop of its own while it owns a segment of ref: what follows the log, but does not
+// apply events in a transaction, such as a relay. cfg must be valid.
 //
-// loop gets a context that ends when the lease is lost or the worker is asked to end, and returns then. An error is
+// loop gets a context that ends when the lease is lost, when the segment falls to another [Member], or when the worker is
+// asked to end, and returns then. An error is
 // waited out, with growing pauses, and the lease is taken again; one that [Stop] made ends the consumer.
-func NewTask(ref Ref, cfg Config, loop func(ctx context.Context, t *Tenure) error) *Worker {
-	return newWorker(Spec{Ref: ref}, cfg, func(t *Tenure) error { return loop(t.held, t) })
+func NewTask(ref Ref, segment int, cfg Config, loop func(ctx context.Context, t *Tenure) error) *Worker {
+	return newWorker(Spec{Ref: ref, Segment: segment}, cfg, func(t *Tenure) error { return loop(t.held, t) })
 }
 
 // Stop makes an error that ends a consumer until it is run again, for what no waiting mends.
@@ -27,7 +28,20 @@ func (t *Tenure) Floor() eventstore.Position { return t.applied.Floor() }
 // DB is the workers' own pool.
 func (t *Tenure) DB() *pgxpool.Pool { return t.db }
 
-// Work is the context for what may finish when the worker is asked to end: it has a second more.
+// Partitions are those of the segment, both inclusive.
+func (t *Tenure) Partitions() (first, last int) { return t.lease.first, t.lease.last }
+
+// Hold returns nil when the lease held a moment ago, as far as the clocks of this process tell; when they say that its
+// time is over it asks the database. Call it before work that others see.
+func (t *Tenure) Hold() error {
+	if !t.lease.expired() {
+		return nil
+	}
+	return t.w.renewOnce(t.work, t.db, t.lease, t.w.cfg.Lease)
+}
+
+// Work is the context for what may finish when the worker is asked to end, which has a second more, or when the segment
+// falls to another, which has a lease more.
 func (t *Tenure) Work() context.Context { return t.work }
 
 // Commit moves the floor together with what queue adds, in one transaction of one round trip. It fails when another

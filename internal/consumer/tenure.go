@@ -15,8 +15,8 @@ type Tenure struct {
 	w       *Worker
 	db      *pgxpool.Pool
 	lease   *lease
-	held    context.Context // ends when the lease is lost or the worker is asked to end
-	work    context.Context // the same, but a batch in hand gets its grace when the worker is asked to end
+	held    context.Context // ends when the lease is lost, the segment falls to another, or the worker is asked to end
+	work    context.Context // the same, but a batch in hand gets its grace unless the lease is lost
 	settled func()          // called after each commit
 	place   place           // where waiters look
 
@@ -34,20 +34,29 @@ func (w *Worker) tenure(ctx context.Context, db *pgxpool.Pool, l *lease, settled
 	defer abandon(errShutdown)
 	defer lose(errShutdown)
 
-	background.Go(func() { w.renew(held, db, l, lose) })
 	background.Go(func() {
-		<-held.Done()
-		if ctx.Err() == nil { // lost: nothing that is under way can commit
-			abandon(context.Cause(held))
-			return
+		w.renew(work, db, l, func(err error) { // nothing that is under way can commit
+			lose(err)
+			abandon(err)
+		})
+	})
+	background.Go(func() {
+		defer abandon(errShutdown)
+		if w.untilMoved(held) {
+			lose(errMoved)
+			select {
+			case <-work.Done():
+			case <-ctx.Done():
+			case <-time.After(max(w.cfg.Lease, grace)):
+				return
+			}
 		}
 		pause(work, grace)
-		abandon(errShutdown)
 	})
 
 	t := &Tenure{
 		w: w, db: db, lease: l, held: held, work: within(work, w.spec.Ref), settled: settled,
-		place: place{w.spec.Ref, l.store}, applied: l.applied,
+		place: place{w.spec.Ref, w.spec.Segment, l.store}, applied: l.applied,
 	}
 	w.become(Running, "")
 	t.note()

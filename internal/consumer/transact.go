@@ -63,7 +63,7 @@ func (t *Tenure) transact(events []eventstore.RecordedEvent, to Progress) error 
 
 func (t *Tenure) queueFence(b *pgx.Batch, to Progress) {
 	rows := t.applied.movesTo(to)
-	b.Queue(t.w.sql.commit, t.w.spec.Name, t.w.spec.Version, segment, t.lease.epoch, t.lease.parkedRev, t.applied.floor, to.floor,
+	b.Queue(t.w.sql.commit, t.w.spec.Name, t.w.spec.Version, t.w.spec.Segment, t.lease.epoch, t.lease.parkedRev, t.applied.floor, to.floor,
 		rows.topics, rows.partitions, rows.before, rows.after)
 }
 

@@ -17,6 +17,7 @@ var (
 	errLost     = errors.New("consumer: another owner has taken over")
 	errPaused   = errors.New("consumer: paused by an operator")
 	errShutdown = errors.New("consumer: shutting down")
+	errMoved    = errors.New("consumer: the segment falls to another process")
 )
 
 // grace is how long a batch may go on after its worker was asked to end; together with what the end itself needs it
@@ -31,7 +32,8 @@ type Worker struct {
 	owner  string
 	log    *slog.Logger
 	sql    statements
-	loop   func(*Tenure) error // what the worker does while it owns the consumer
+	loop   func(*Tenure) error // what the worker does while it owns the segment
+	member *Member             // says whether the segment is this process's; nil: whoever takes it first has it
 
 	mu     sync.Mutex
 	status Status
@@ -58,6 +60,9 @@ func newWorker(spec Spec, cfg Config, loop func(*Tenure) error) *Worker {
 			take: in(takeSQL), ahead: in(aheadSQL), follow: in(followSQL), renew: in(renewSQL), release: in(releaseSQL),
 			stop: in(stopSQL), commit: in(commitSQL),
 		},
+	}
+	if spec.Applier == nil { // of several segments
+		w.log = w.log.With("segment", spec.Segment)
 	}
 	w.status = Status{State: Standby, Since: time.Now()}
 	return w
@@ -96,7 +101,7 @@ func (w *Worker) become(state State, reason string) {
 // run owns the consumer whenever it can, until ctx ends or the consumer has stopped.
 func (w *Worker) run(ctx context.Context, db *pgxpool.Pool) {
 	var retry backoff
-	for ctx.Err() == nil {
+	for w.turn(ctx) {
 		l, state, err := w.take(ctx, db)
 		switch {
 		case ctx.Err() != nil && l == nil:
@@ -121,6 +126,7 @@ func (w *Worker) run(ctx context.Context, db *pgxpool.Pool) {
 			if !w.stop(ctx, db, l, stop.Error()) {
 				continue
 			}
+			w.leave()
 			return
 		case ctx.Err() != nil:
 			w.release(ctx, db, l)
@@ -128,6 +134,9 @@ func (w *Worker) run(ctx context.Context, db *pgxpool.Pool) {
 			return
 		case errors.Is(err, errLost):
 			w.become(Standby, err.Error())
+		case errors.Is(err, errMoved):
+			w.release(ctx, db, l)
+			w.become(Standby, "")
 		case errors.Is(err, errPaused):
 			w.release(ctx, db, l)
 			w.become(Paused, "")
