@@ -16,6 +16,7 @@ CREATE TABLE {schema}.parked (
   due_at         timestamptz,                                -- of 'retrying'
   first_position bigint NOT NULL,                            -- the first message that has not taken effect
   last_position  bigint NOT NULL,                            -- the last that is known
+  previous       bigint NOT NULL DEFAULT 0,                  -- of relays: a message of its topic and partition before the first
   queued         bigint NOT NULL DEFAULT 0,                  -- how many are known behind the one that failed
   since          timestamptz NOT NULL DEFAULT clock_timestamp(),
   PRIMARY KEY (consumer, version, topic, sequence),
