@@ -86,8 +86,44 @@ type Batch struct {
 	Floor eventstore.Position
 	// Marks say how far single partitions are complete.
 	Marks []eventstore.Mark
+	// Held are messages that are not to be applied now, whatever else the batch has: they are written in its transaction,
+	// also when it has no events. A sequence of which something is held is set aside, without a failure, from the lowest of
+	// them on; events of it that follow, in this batch or later, join them. What is held is applied in order of position by
+	// the worker, between batches, as far as the bytes are there; when nothing is left the sequence goes on with the others.
+	// Only sources that do not carry the whole log have any.
+	Held []HeldMessage
 	// More follows at once.
 	More bool
+}
+
+// HeldMessage is a message that a [Feed] has kept for later.
+type HeldMessage struct {
+	Kind HeldKind
+	// Event is the message. Of one that is awaited only its position, partition and partition key count.
+	Event eventstore.RecordedEvent
+	// Previous is the position of the message before it in its partition of the topic; zero where there is no chain.
+	Previous eventstore.Position
+}
+
+// HeldKind says what is known of a held message.
+type HeldKind uint8
+
+const (
+	// Queued: the message is here, and has its place in its sequence, which is set aside.
+	Queued HeldKind = iota
+	// Awaited: the message has not come, and is not to be waited for by others: a place is kept for it.
+	Awaited
+	// Redelivered: the message has come after all. It takes the place that was kept for it; when there is none it has taken
+	// effect before, or its sequence has gone on without it, and nothing happens.
+	Redelivered
+)
+
+// SequenceReader is a [Source] that reads one sequence without reading all the others. Any other source is read page by
+// page where a sequence is read again.
+type SequenceReader interface {
+	// ReadSequence returns the next events in (after, upTo] with a partition key, at most limit that f selects. A page may
+	// be empty although more follows: go on from its Through until that has come to upTo.
+	ReadSequence(ctx context.Context, partition int, sequence string, after, upTo eventstore.Position, f eventstore.Filter, limit int) (eventstore.Page, error)
 }
 
 // target is the progress that the first n events of a batch lead to.
