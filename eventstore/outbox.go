@@ -1,6 +1,9 @@
 package eventstore
 
-import "strconv"
+import (
+	"math"
+	"strconv"
+)
 
 // AllPartitions asks for the messages of every partition; see [OutboxQuery].
 const AllPartitions = -1
@@ -23,6 +26,9 @@ type OutboxQuery struct {
 	Topic string
 	// Partition selects one partition, or [AllPartitions].
 	Partition int
+	// LastPartition, when it is beyond Partition, makes that the first of a range of partitions, and is its last. It may lie
+	// beyond the last partition that the store has.
+	LastPartition int
 	// PartitionKey selects the messages of one key; empty selects every key. With it Topic and Partition are needed, the
 	// partition of the key.
 	PartitionKey string
@@ -46,6 +52,15 @@ func (q OutboxQuery) Validate() error {
 	case q.Partition < AllPartitions:
 		return &InvalidError{
 			Field: "OutboxQuery.Partition", Value: strconv.Itoa(q.Partition), Reason: "is negative", Remedy: "use AllPartitions, or a partition from 0",
+		}
+	case q.LastPartition != 0 && (q.Partition == AllPartitions || q.LastPartition < q.Partition || q.LastPartition > math.MaxInt32):
+		return &InvalidError{
+			Field: "OutboxQuery.LastPartition", Value: strconv.Itoa(q.LastPartition), Reason: "ends no range that begins at Partition",
+			Remedy: "give a Partition from 0 and a LastPartition from there on, or leave LastPartition at 0",
+		}
+	case q.PartitionKey != "" && q.LastPartition > max(q.Partition, 0):
+		return &InvalidError{
+			Field: "OutboxQuery.PartitionKey", Value: q.PartitionKey, Reason: "is in one partition, not in a range", Remedy: "leave LastPartition at 0",
 		}
 	case q.PartitionKey != "" && (q.Topic == "" || q.Partition == AllPartitions):
 		return &InvalidError{

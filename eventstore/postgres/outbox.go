@@ -94,6 +94,8 @@ func (r *outboxReading) queue(p *pipeline, s *Store) {
 	switch topic, one := r.query.Topic, r.query.Partition != eventstore.AllPartitions; {
 	case r.query.PartitionKey != "":
 		sql, args = s.sql.outboxKey, append(args, r.query.Partition, topic, r.query.PartitionKey)
+	case one && r.query.LastPartition > r.query.Partition:
+		sql, args = s.sql.outboxRange, append(args, r.query.Partition, r.query.LastPartition, topic)
 	case one && topic != "":
 		sql, args = s.sql.outboxPartitionTopic, append(args, r.query.Partition, topic)
 	case one:
@@ -230,6 +232,11 @@ SELECT cut.upto, e.topic, ` + eventColumns + `
 	outboxTopicSQL          = outboxA + ` AND o.topic = $4::text` + outboxB + ` AND o.topic = $4::text` + outboxC
 	outboxPartitionTopicSQL = outboxA + ` AND o.partition = $4::bigint AND o.topic = $5::text` +
 		outboxB + ` AND o.partition = $4::bigint AND o.topic = $5::text` + outboxC
+
+	// A range of partitions is picked out of what is read in order of position: by the index on partitions the planner would
+	// collect and sort a whole backlog for each page. That is why the partition is an expression.
+	outboxRangeSQL = outboxA + inRange + outboxB + inRange + outboxC
+	inRange        = ` AND o.partition + 0 BETWEEN $4::bigint AND $5::bigint AND ($6::text = '' OR o.topic = $6::text)`
 
 	outboxKeySQL = outboxA + ` AND o.partition = $4::bigint AND o.topic = $5::text AND o.key = $6::text` +
 		outboxB + ` AND o.partition = $4::bigint AND o.topic = $5::text AND o.key = $6::text` + outboxC

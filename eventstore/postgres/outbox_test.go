@@ -365,6 +365,9 @@ func TestOutboxPagesAgree(t *testing.T) {
 			if rng.IntN(2) == 0 {
 				q.Partition = all[rng.IntN(len(all))].Partition
 			}
+			if rng.IntN(2) == 0 {
+				q.LastPartition = q.Partition + 1 + rng.IntN(20)
+			}
 		}
 		if rng.IntN(2) == 0 {
 			q.Topic = []string{"all", "some", "public", "commands", "none"}[rng.IntN(5)]
@@ -377,7 +380,8 @@ func TestOutboxPagesAgree(t *testing.T) {
 		}
 		var want []eventstore.OutboxMessage
 		for _, m := range all {
-			if (q.Topic == "" || q.Topic == m.Topic) && (q.Partition < 0 || q.Partition == m.Partition) && m.Position.After(q.After) &&
+			if (q.Topic == "" || q.Topic == m.Topic) && m.Position.After(q.After) &&
+				(q.Partition < 0 || q.Partition <= m.Partition && m.Partition <= max(q.Partition, q.LastPartition)) &&
 				(q.UpTo.IsZero() || !m.Position.After(q.UpTo)) {
 				want = append(want, m)
 			}
@@ -399,6 +403,14 @@ func TestOutboxRefusesBadQueries(t *testing.T) {
 	}
 	if _, err := outbox.ReadPage(t.Context(), eventstore.OutboxQuery{}); !errors.Is(err, eventstore.ErrInvalid) {
 		t.Errorf("no limit: %v", err)
+	}
+	for _, q := range []eventstore.OutboxQuery{
+		{Partition: eventstore.AllPartitions, LastPartition: 3, Limit: 1}, {Partition: 5, LastPartition: 4, Limit: 1}, {LastPartition: 1 << 31, Limit: 1},
+	} {
+		var invalid *eventstore.InvalidError
+		if _, err := outbox.ReadPage(t.Context(), q); !errors.As(err, &invalid) || invalid.Field != "OutboxQuery.LastPartition" {
+			t.Errorf("%+v: %v", q, err)
+		}
 	}
 	mustAppend(t, store, eventstore.To(newStream("s"), eventstore.NoStream, manyEvents(3)...))
 	q := everything

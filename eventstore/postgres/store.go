@@ -228,7 +228,7 @@ type statements struct {
 	guard, unguard, outside                                                           string
 	readStream, floorPosition, appended, streamHead                                   string
 	safeHead, page, pageFiltered, lastDrawn                                           string
-	sequence, sequenceScan, sequenceSettings, outboxKey                               string
+	sequence, sequenceScan, sequenceSettings, outboxKey, outboxRange                  string
 	blocker, ensureRanges, rangesTop, notify, consumers, check                        string
 	snapshotLoad, snapshotEvents, snapshotSave, snapshotTrim                          string
 	snapshotDelete, snapshotDeleteOld, snapshotDeleteMany, snapshotDeleteManyOld      string
@@ -249,7 +249,7 @@ func newStatements(schema string) statements {
 		appendManyThin: x(appendManyThinSQL), appendManyOwn: x(appendManyOwnSQL),
 		readStream: x(readStreamSQL), floorPosition: x(floorPositionSQL), appended: x(appendedSQL), streamHead: x(streamHeadSQL),
 		safeHead: x(safeHeadSQL), page: x(pageSQL), pageFiltered: x(pageFilteredSQL), lastDrawn: x(lastDrawnSQL),
-		sequence: x(sequenceSQL), sequenceScan: x(sequenceScanSQL), sequenceSettings: x(sequenceSettingsSQL), outboxKey: x(outboxKeySQL),
+		sequence: x(sequenceSQL), sequenceScan: x(sequenceScanSQL), sequenceSettings: x(sequenceSettingsSQL), outboxKey: x(outboxKeySQL), outboxRange: x(outboxRangeSQL),
 		blocker: x(blockerSQL), ensureRanges: x(ensureRangesSQL), rangesTop: x(rangesTopSQL), notify: x(notifySQL),
 		consumers: x(consumersSQL), check: x(checkSQL), checkOutbox: x(checkOutboxSQL),
 		snapshotLoad: x(snapshotLoadSQL), snapshotEvents: x(snapshotEventsSQL),
