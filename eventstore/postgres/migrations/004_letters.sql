@@ -261,8 +261,12 @@ BEGIN
               ORDER BY o.first_position LIMIT 1);
     passed := least(passed, held - 1);
   END IF;
-  passed := least(passed, (SELECT p.first_position - 1 FROM {schema}.parked p WHERE p.consumer = 'outbox-relay'
-                            ORDER BY p.first_position LIMIT 1));
+  -- A later statement than that of the floor, which moves in the transaction that sets aside.
+  passed := least(passed, (SELECT min(x.first_position) - 1
+                             FROM {schema}.consumers c
+                            CROSS JOIN LATERAL (SELECT p.first_position FROM {schema}.parked p WHERE p.consumer = c.consumer AND p.version = c.version
+                                                 ORDER BY p.first_position LIMIT 1) x
+                            WHERE c.consumer = 'outbox-relay'));
   IF passed <= cleaned THEN RETURN cleaned; END IF;
   -- In this order, as each statement sees what has been committed by then: whoever begins to follow between the two is seen
   -- by the second, and until then by the first as a topic that nobody follows.
