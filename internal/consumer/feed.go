@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/daybook-go/daybook/eventstore"
@@ -50,6 +51,13 @@ type Carrier interface {
 	Carries() string
 }
 
+// Keeper is a Carrier that keeps more in the record of what a consumer follows than its name.
+type Keeper interface {
+	Carrier
+	// Keeps reports whether it goes on from a record as it stands. It is called at the beginning of each tenure.
+	Keeps(record string) bool
+}
+
 // CarriedBy names what a source consists of; see [Carrier].
 func CarriedBy(s Source) string {
 	if c, ok := s.(Carrier); ok {
@@ -92,6 +100,9 @@ type Batch struct {
 	// the worker, between batches, as far as the bytes are there; when nothing is left the sequence goes on with the others.
 	// Only sources that do not carry the whole log have any.
 	Held []HeldMessage
+	// Queue, if set, adds statements of the feed's own to the transaction of the batch, also when it has no events: to the
+	// last one when it takes several. They come behind the fence.
+	Queue func(*pgx.Batch)
 	// More follows at once.
 	More bool
 }
@@ -116,6 +127,8 @@ const (
 	// Redelivered: the message has come after all. It takes the place that was kept for it; when there is none it has taken
 	// effect before, or its sequence has gone on without it, and nothing happens.
 	Redelivered
+	// Discarded: the message never comes. The place that was kept for it goes, unless its bytes are there.
+	Discarded
 )
 
 // SequenceReader is a [Source] that reads one sequence without reading all the others. Any other source is read page by

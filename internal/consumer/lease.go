@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/daybook-go/daybook/internal/parking"
 )
 
 // lease is the right to apply, as it was when it was taken. Whether it still holds is decided by commit_batch alone.
@@ -23,6 +26,7 @@ type lease struct {
 	carries    string    // what the consumer has followed so far; see Stream
 	resumed    bool      // the consumer stood still and was set running
 	store      uuid.UUID // the store's epoch
+	parked     *parking.Set
 
 	until atomic.Pointer[time.Time] // as far as this process knows
 }
@@ -58,6 +62,7 @@ func (w *Worker) take(ctx context.Context, db *pgxpool.Pool) (*lease, State, err
 	case epoch == nil:
 		return nil, Standby, nil
 	}
+	partitions = cmp.Or(w.spec.Partitions, partitions)
 	id, err := uuid.Parse(store)
 	if err != nil {
 		return nil, Waiting, fmt.Errorf("consumer: take the lease of %s: the store's epoch: %w", w.spec.Ref, err)
@@ -73,6 +78,12 @@ func (w *Worker) take(ctx context.Context, db *pgxpool.Pool) (*lease, State, err
 	if err != nil {
 		w.release(ctx, db, l)
 		return nil, Waiting, fmt.Errorf("consumer: read the checkpoints of %s: %w", w.spec.Ref, err)
+	}
+	// Also behind the takeover. Who has changed something since has raised parked_rev, and this owner cannot commit.
+	l.parked, err = parking.Load(ctx, db, w.spec.parkingOwner(), l.first, l.last)
+	if err != nil {
+		w.release(ctx, db, l)
+		return nil, Waiting, fmt.Errorf("consumer: take the lease of %s: %w", w.spec.Ref, err)
 	}
 	return l, Running, nil
 }
@@ -106,6 +117,8 @@ func (w *Worker) follow(ctx context.Context, db *pgxpool.Pool, l *lease) error {
 	switch {
 	case carries == l.carries:
 		return nil
+	case keeps(w.source, l.carries):
+		return nil
 	case !l.applied.IsZero():
 		return &stopError{fmt.Errorf("consumer: %s has followed %s up to position %s and cannot go on with %s: "+
 			"give it its old source back, or install a new version, which begins anew",
@@ -115,6 +128,11 @@ func (w *Worker) follow(ctx context.Context, db *pgxpool.Pool, l *lease) error {
 		return fmt.Errorf("consumer: record the source of %s: %w", w.spec.Ref, err)
 	}
 	return nil
+}
+
+func keeps(s Source, record string) bool {
+	k, ok := s.(Keeper)
+	return ok && k.Keeps(record)
 }
 
 func sourceText(carries string) string {

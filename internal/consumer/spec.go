@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/parking"
 )
 
 // Ref names a consumer: the schema of its store, its name and its version.
@@ -26,8 +27,14 @@ type Spec struct {
 	// Segment is the number of the segment that the worker owns, from 0. Segments share the partitions; each has its own
 	// lease and progress. What applies events has one.
 	Segment int
-	Filter  eventstore.Filter
-	Applier Applier
+	// Partitions are those of the source; 0 stands for as many as the store has whose tables keep the progress.
+	Partitions int
+	Filter     eventstore.Filter
+	Applier    Applier
+}
+
+func (s Spec) parkingOwner() parking.Owner {
+	return parking.Owner{Schema: s.Store, Consumer: s.Name, Version: s.Version}
 }
 
 // Applier turns events into effects. Its methods are called by one goroutine at a time.
@@ -110,9 +117,14 @@ type Status struct {
 	// Applied is the position up to which this worker knows everything to be applied; zero before it owned the consumer.
 	// Of a published stream single partitions may be further.
 	Applied eventstore.Position
+	// Parked counts the sequences that are set aside, while this worker owns the consumer.
+	Parked parking.Counts
 }
 
-type insideKey struct{}
+type (
+	insideKey  struct{}
+	attemptKey struct{}
+)
 
 // within marks the context that an Applier gets.
 func within(ctx context.Context, ref Ref) context.Context {
@@ -123,4 +135,17 @@ func within(ctx context.Context, ref Ref) context.Context {
 func Inside(ctx context.Context, ref Ref) bool {
 	inside, ok := ctx.Value(insideKey{}).(Ref)
 	return ok && inside == ref
+}
+
+func withAttempt(ctx context.Context, n int) context.Context {
+	return context.WithValue(ctx, attemptKey{}, n)
+}
+
+// Attempt says how often the events that an [Applier] was given with ctx have been tried, this time included: 1 unless they
+// had failed before. Runs of a batch that was rolled back for another's sake do not count.
+func Attempt(ctx context.Context) int {
+	if n, ok := ctx.Value(attemptKey{}).(int); ok {
+		return n
+	}
+	return 1
 }
