@@ -1,4 +1,4 @@
-package outbox
+package outbox_test
 
 // The broker of the model: a queue for each group, in partitions of its own. The hostile one loses, repeats and shuffles,
 // and is dead at times; the perfect one keeps the order of every key.
@@ -11,9 +11,24 @@ type modelBroker struct {
 	queues map[string]*[modelBrokerPartitions][]modelEnvelope // by group
 }
 
-// publish reports nothing: even a broker that confirms may lose what it confirmed.
-func (b *modelBroker) publish(e modelEnvelope) {
+// publish reports whether the broker took a message. It may lose what it took, and deliver what it refused.
+func (b *modelBroker) publish(e modelEnvelope) (taken bool) {
 	run := b.run
+	if !e.head && !e.skip && run.bad[e.content] {
+		if !run.chance(20) {
+			return false
+		}
+		run.note("the broker refuses %v and delivers it", e)
+		b.deliver(e)
+		return false
+	}
+	b.deliver(e)
+	return true
+}
+
+func (b *modelBroker) deliver(e modelEnvelope) {
+	run := b.run
+	b.deliverInboxes(e)
 	key := e.partition
 	if run.rules.keyIsStream {
 		key = e.stream + e.stream/modelPartitions // the streams of one partition of ours lie in several of the broker

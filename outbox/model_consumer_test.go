@@ -1,6 +1,9 @@
-package outbox
+package outbox_test
 
-import "github.com/daybook-go/daybook/eventstore"
+import (
+	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/outbox"
+)
 
 // The consumer of the model: a process with a bounded buffer in front of a group's committed state. What it has
 // acknowledged and not committed is lost when it crashes, and filled from the outbox afterwards.
@@ -119,31 +122,39 @@ func (c *modelConsumer) process(e modelEnvelope) {
 		*applied, c.begun[e.partition] = max(*applied, e.previous), true
 	}
 	verdict := c.judge(e)
-	if verdict == hole && !c.run.rules.holesDropped {
+	if verdict == outbox.ChainHole && !c.run.rules.holesDropped {
 		c.run.fills++
-		c.fill(e.partition, e.previous)
+		c.fill(e.partition, c.needs(e))
 		verdict = c.judge(e)
 	}
 	c.run.note("%s at %d: %v after %d: %v", c.group, *applied, e.modelMessage, e.previous, verdict)
-	if verdict != apply {
+	if verdict != outbox.ChainApply {
 		return
 	}
-	if !e.head {
+	if !e.head && !e.skip {
 		c.pending = append(c.pending, e.modelMessage)
 	}
 	*applied = e.position
 }
 
-func (c *modelConsumer) judge(e modelEnvelope) verdict {
+func (c *modelConsumer) judge(e modelEnvelope) outbox.Verdict {
 	applied, rules := c.applied[e.partition], c.run.rules
-	v := judge(eventstore.PositionAt(applied), eventstore.PositionAt(e.previous), eventstore.PositionAt(e.position))
+	v := outbox.JudgeChain(eventstore.PositionAt(applied), eventstore.PositionAt(c.needs(e)), eventstore.PositionAt(e.position))
 	switch {
-	case v == hole && rules.holesIgnored, v == drop && rules.nothingDropped:
-		return apply
-	case v == apply && e.previous != applied && rules.onlyExact:
-		return drop
+	case v == outbox.ChainHole && rules.holesIgnored, v == outbox.ChainDrop && rules.nothingDropped:
+		return outbox.ChainApply
+	case v == outbox.ChainApply && e.previous != applied && rules.onlyExact:
+		return outbox.ChainDrop
 	}
 	return v
+}
+
+// needs: a marker is a hole that ends with its own position.
+func (c *modelConsumer) needs(e modelEnvelope) int64 {
+	if e.skip && !c.run.rules.markersPassed {
+		return e.position
+	}
+	return e.previous
 }
 
 // fill applies what the rows say of (applied, upTo], in pages.

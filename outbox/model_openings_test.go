@@ -1,4 +1,4 @@
-package outbox
+package outbox_test
 
 // Openings: what chance brings about too seldom, played before everything else.
 

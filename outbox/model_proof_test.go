@@ -1,4 +1,4 @@
-package outbox
+package outbox_test
 
 import (
 	"flag"
@@ -48,21 +48,32 @@ func replay(t *testing.T, seed uint64, rules modelRules, world modelWorld) {
 // TestModel: with all rules nothing is lost, doubled or reordered, whatever happens.
 func TestModel(t *testing.T) {
 	t.Parallel()
-	seeds := modelSeeds(10_000)
-	runs, messages, fills, wrong := 0, 0, 0, 0
-	for _, seed := range seeds {
-		r := modelRunOf(seed, modelRules{}, usualWorld, false)
-		runs, messages, fills = runs+1, messages+len(r.store.written), fills+r.fills
+	modelHolds(t, usualWorld)
+}
+
+// TestModelRefused: nor when the broker refuses messages, and takes them later or never.
+func TestModelRefused(t *testing.T) {
+	t.Parallel()
+	modelHolds(t, refusedWorld)
+}
+
+func modelHolds(t *testing.T, world modelWorld) {
+	t.Helper()
+	runs, messages, fills, redriven, wrong := 0, 0, 0, 0, 0
+	for _, seed := range modelSeeds(10_000) {
+		r := modelRunOf(seed, modelRules{}, world, false)
+		runs, messages, fills, redriven = runs+1, messages+len(r.store.written), fills+r.fills, redriven+r.redriven
 		if r.faults.none() {
 			continue
 		}
 		t.Errorf("seed %d: %v", seed, r.faults)
-		replay(t, seed, modelRules{}, usualWorld)
+		replay(t, seed, modelRules{}, world)
 		if wrong++; wrong == 3 {
 			break
 		}
 	}
-	t.Logf("%d runs, %.0f messages and %.1f fills each", runs, float64(messages)/float64(runs), float64(fills)/float64(runs))
+	each := func(n int) float64 { return float64(n) / float64(runs) }
+	t.Logf("%d runs, %.0f messages, %.1f fills and %.1f redriven each", runs, each(messages), each(fills), each(redriven))
 }
 
 // TestModelRules: the model notices every rule that is left out, but those that only save work.
@@ -104,7 +115,8 @@ func TestModelRules(t *testing.T) {
 func TestModelRulesKept(t *testing.T) {
 	t.Parallel()
 	for name, world := range map[string]modelWorld{
-		"restored": restoredWorld, "taken": takenWorld, "frozen": frozenWorld, "late": lateWorld, "cleaned": cleanedWorld,
+		"restored": restoredWorld, "taken": takenWorld, "frozen": frozenWorld, "late": lateWorld, "cleaned": cleanedWorld, "refused": refusedWorld,
+		"refused, and taken over": lateRefusals,
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, seed := range modelSeeds(1_000) {

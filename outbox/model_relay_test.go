@@ -1,4 +1,6 @@
-package outbox
+package outbox_test
+
+import "slices"
 
 // The relay of the model: one process of several. It owns the stream by a lease that it may lose without noticing,
 // publishes a page message by message, and then moves its cursor and its tails together.
@@ -10,6 +12,8 @@ type modelEnvelope struct {
 	epoch    int
 	previous int64
 	head     bool // no message, but nothing lies between previous and position
+	skip     bool // no message, but what stands in the place of one that is set aside
+	redriven bool // later than in its place; of a marker: it never comes
 }
 
 type modelRelay struct {
@@ -28,6 +32,10 @@ type modelRelay struct {
 	reading bool // a page is in hand
 	hand    []modelEnvelope
 	through int64
+
+	aside []modelAside // with what is not committed yet
+	rev   int
+	again *modelAgain // what is redriven
 }
 
 // take is the takeover: a new fence first, then the place as it was committed.
@@ -40,7 +48,10 @@ func (r *modelRelay) take() {
 	}
 	*r = modelRelay{
 		run: r.run, name: r.name, owner: true, epoch: store.epoch, fence: store.relay.fence,
-		cursor: store.relay.cursor, tails: tails, known: tails,
+		cursor: store.relay.cursor, tails: tails, known: tails, aside: slices.Clone(store.relay.aside), rev: store.relay.rev,
+	}
+	if r.run.rules.asideForgotten {
+		r.aside = nil
 	}
 	r.run.note("%s takes over at %d with fence %d", r.name, r.cursor, r.fence)
 }
@@ -69,10 +80,14 @@ func (r *modelRelay) step() {
 		switch {
 		case r.frozen || !r.owner:
 			return
+		case r.again != nil:
+			r.redrive()
+		case !r.reading && len(r.aside) > 0 && r.run.chance(30):
+			r.resume()
 		case !r.reading:
 			r.read()
 		case len(r.hand) > 0:
-			r.run.broker.publish(r.hand[0])
+			r.send(r.hand[0])
 			r.hand = r.hand[1:]
 		default:
 			r.reading = false
@@ -148,7 +163,7 @@ func (r *modelRelay) heads() {
 func (r *modelRelay) commit() {
 	store, rules := r.run.store, r.run.rules
 	row := &store.relay
-	fenced := row.fence != r.fence || row.cursor != r.cursor || row.cursor > r.through
+	fenced := row.fence != r.fence || row.cursor != r.cursor || row.cursor > r.through || row.rev != r.rev
 	if store.epoch != r.epoch && !rules.fenceWithoutEpoch {
 		fenced = true
 	}
@@ -165,5 +180,5 @@ func (r *modelRelay) commit() {
 			}
 		}
 	}
-	r.cursor = r.through
+	r.cursor, row.aside = r.through, slices.Clone(r.aside)
 }

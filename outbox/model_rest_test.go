@@ -1,10 +1,11 @@
-package outbox
+package outbox_test
 
 // The end of a run: no more appends, nothing more goes wrong, and everything comes to rest or is stuck.
 
 // rest lets everything finish that can: the broker stays as it is.
 func (r *modelRun) rest() {
 	r.broker.dead = false
+	clear(r.bad)
 	r.settle()
 	r.note("no more appends; the safe head is %d", r.store.highest)
 	for _, relay := range r.relays {
@@ -15,6 +16,12 @@ func (r *modelRun) rest() {
 			relay.step()
 		}
 		r.relays[0].lead()
+		for _, i := range r.inboxes {
+			for range 20 { // what comes too early goes to the end, or not quite
+
+				i.step()
+			}
+		}
 		for _, c := range r.consumers {
 			if !c.up {
 				c.start()
@@ -48,6 +55,7 @@ type modelProgress struct {
 	cursor  int64
 	waiting int
 	applied [4][modelPartitions]int64
+	aside   int64
 }
 
 func (r *modelRun) progress() modelProgress {
@@ -61,6 +69,15 @@ func (r *modelRun) progress() modelProgress {
 	}
 	for _, relay := range r.relays {
 		p.waiting += len(relay.hand)
+	}
+	for _, a := range r.store.relay.aside {
+		p.aside += 1 + a.at
+	}
+	for _, i := range r.inboxes {
+		p.waiting += len(i.rows) + 1000*len(i.effects)
+		for _, queue := range i.queues {
+			p.waiting += len(queue)
+		}
 	}
 	return p
 }

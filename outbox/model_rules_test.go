@@ -1,4 +1,4 @@
-package outbox
+package outbox_test
 
 // The rules of the stream, one by one: what happens when one is left out.
 
@@ -10,6 +10,7 @@ type modelWorld struct {
 	cleans    int             // percent of steps with a step of cleaning
 	opening   func(*modelRun) // played before the rest, if not nil
 	retention int64           // positions that a group may be behind before it is declared lost
+	refuses   int             // percent of messages that the broker refuses until somebody mends something
 }
 
 // modelRules says which rules are left out; the zero value is the protocol.
@@ -48,6 +49,21 @@ type modelRules struct {
 	noEpoch            bool
 	commitWithoutEpoch bool
 
+	// What the broker refuses.
+	noMarkers                                          bool
+	chainRelinked                                      bool
+	asideByKey                                         bool
+	asideForgotten                                     bool
+	nothingQueues                                      bool
+	releasedAtOnce                                     bool
+	discardUntold                                      bool
+	markersPassed                                      bool
+	redrivenByChain, redrivenUnordered, redrivenAtOnce bool
+	rowsForRedriven                                    bool
+	notJoined                                          bool
+	rowsApart                                          bool
+	asideCleaned                                       bool
+
 	// Cleaning.
 	droppedOnceSent     bool
 	droppedBeforeRaised bool
@@ -72,6 +88,8 @@ var (
 	lateWorld     = modelWorld{opening: (*modelRun).frozenOverCleaning, disturbs: 3, cleans: 2, retention: 25}
 	frozenWorld   = modelWorld{opening: (*modelRun).frozenOverRestore, disturbs: 3, cleans: 2, retention: 25}
 	cleanedWorld  = modelWorld{disturbs: 5, cleans: 12, retention: 6}
+	lateRefusals  = modelWorld{refuses: 10, disturbs: 20, cleans: 4, retention: 25}
+	refusedWorld  = modelWorld{refuses: 10, disturbs: 5, cleans: 4, retention: 25}
 )
 
 func modelVariants() []modelVariant {
@@ -99,6 +117,24 @@ func modelVariants() []modelVariant {
 		{"silence is trusted", func(r *modelRules) { r.silenceTrusted = true }, usualWorld, 25},
 		{"messages do not say their epoch", func(r *modelRules) { r.noEpoch = true }, restoredWorld, 20},
 		{"a consumer's commit does not know the epoch", func(r *modelRules) { r.commitWithoutEpoch = true }, restoredWorld, 3},
+
+		{"nothing is published in the place of a refused message", func(r *modelRules) { r.noMarkers = true }, refusedWorld, 50},
+		{"the chain is linked past a refused message", func(r *modelRules) { r.chainRelinked = true }, refusedWorld, 50},
+		{"a consumer with the store passes markers by", func(r *modelRules) { r.markersPassed = true }, refusedWorld, 50},
+		{"what is set aside is not committed with the cursor", func(r *modelRules) { r.asideForgotten = true }, refusedWorld, 40},
+		{"a sequence is released before what queues is redriven", func(r *modelRules) { r.releasedAtOnce = true }, refusedWorld, 40},
+		{"nobody is told of what is discarded", func(r *modelRules) { r.discardUntold = true }, refusedWorld, 20},
+		{"a redriven message is judged by the chain", func(r *modelRules) { r.redrivenByChain = true }, refusedWorld, 50},
+		{"a redriven message is applied before the lowest of its key", func(r *modelRules) { r.redrivenUnordered = true }, refusedWorld, 20},
+		{"a redriven message beyond the chain is applied", func(r *modelRules) { r.redrivenAtOnce = true }, refusedWorld, 20},
+		{"only redriven messages are judged by their rows", func(r *modelRules) { r.rowsForRedriven = true }, lateRefusals, 8},
+		{"messages of a key with rows are applied at once", func(r *modelRules) { r.notJoined = true }, lateRefusals, 2},
+		{"rows are committed apart from applied", func(r *modelRules) { r.rowsApart = true }, refusedWorld, 20},
+		{"cleaning does not wait for what is set aside", func(r *modelRules) { r.asideCleaned = true }, refusedWorld, 20},
+		// What is set aside is committed with the cursor, so that no message before it is published again. And an inbox puts what
+		// follows a row behind it by itself: plain subscribers cannot.
+		{"a sequence is known by its key only", func(r *modelRules) { r.asideByKey = true }, refusedWorld, 0},
+		{"messages behind a refused one are not set aside", func(r *modelRules) { r.nothingQueues = true }, refusedWorld, 0},
 
 		{"rows go once they are sent", func(r *modelRules) { r.droppedOnceSent = true }, usualWorld, 50},
 		{"rows go before the watermark says so", func(r *modelRules) { r.droppedBeforeRaised = true }, cleanedWorld, 3},

@@ -1,4 +1,4 @@
-package outbox
+package outbox_test
 
 import (
 	"fmt"
@@ -26,10 +26,14 @@ type modelRun struct {
 	relays        []*modelRelay
 	broker        *modelBroker
 	consumers     []*modelConsumer
+	inboxes       []*modelInbox
+	bad           map[int64]bool // contents that the broker refuses
+	discarded     map[int64]bool // contents that somebody has given up
 
-	fills  int
-	faults modelFaults
-	trace  []string
+	fills    int
+	redriven int
+	faults   modelFaults
+	trace    []string
 }
 
 func (r *modelRun) random(n int) int        { return r.rng.IntN(n) }
@@ -63,9 +67,13 @@ func newModelRun(seed uint64, rules modelRules, world modelWorld, loud bool) *mo
 		c.run = r
 		r.store.groups = append(r.store.groups, &modelGroup{name: c.group, topic: c.topic})
 	}
+	r.bad, r.discarded = map[int64]bool{}, map[int64]bool{}
 	r.backupAt = r.random(modelSteps / 2)
 	if r.chance(world.restores) {
 		r.restoreAt = r.backupAt + 1 + r.random(modelSteps/3)
+	}
+	if r.world.refuses > 0 {
+		r.inboxes = []*modelInbox{newModelInbox(r, "mail", modelEverything), newModelInbox(r, "stock", modelChosen)}
 	}
 	return r
 }
@@ -102,6 +110,8 @@ func (r *modelRun) step(step int) {
 		r.append()
 	case n < 50:
 		r.relays[r.random(len(r.relays))].step()
+	case n < 70 && len(r.inboxes) > 0:
+		r.inboxes[r.random(len(r.inboxes))].step()
 	default:
 		r.consumers[r.random(len(r.consumers))].step()
 	}
@@ -117,6 +127,9 @@ func (r *modelRun) disturb(step int) {
 	}
 	if r.chance(r.world.cleans) {
 		r.clean()
+	}
+	if r.world.refuses > 0 {
+		r.operate()
 	}
 	switch n := r.random(1000); {
 	case n < 10:
@@ -149,6 +162,9 @@ func (r *modelRun) append() {
 		store.end(a)
 	case store.draw(a, r.contents+1, r.random(modelKinds)):
 		r.contents++
+		if r.world.refuses > 0 && r.chance(r.world.refuses) {
+			r.bad[r.contents] = true
+		}
 	case r.chance(50):
 		store.commit(a, r.rules)
 		r.note("committed: stream %d, events %v, own %v", a.stream, a.drawn, a.own)

@@ -1,4 +1,4 @@
-package outbox
+package outbox_test
 
 import (
 	"cmp"
@@ -24,6 +24,8 @@ type modelRelayRow struct {
 	fence  int
 	cursor int64
 	tails  modelChains
+	rev    int          // raised by whoever else changes what is set aside
+	aside  []modelAside // committed with the cursor
 }
 
 // modelGroup is a consumer's side of the store: what is committed. Effects and places move together.
@@ -148,6 +150,11 @@ func (s *modelStore) mayGo() int64 {
 			least = min(least, g.floor())
 		}
 	}
+	for _, a := range s.relay.aside {
+		if !s.rules.asideCleaned {
+			least = min(least, a.needed())
+		}
+	}
 	return least
 }
 
@@ -182,6 +189,7 @@ func (s *modelStore) clone() *modelStore {
 	c := *s
 	c.modelLog = s.modelLog.clone()
 	c.groups = nil
+	c.relay.aside = slices.Clone(s.relay.aside)
 	for _, g := range s.groups {
 		copied := *g
 		copied.effects, copied.gaps = slices.Clone(g.effects), slices.Clone(g.gaps)

@@ -1,4 +1,4 @@
-package outbox
+package outbox_test
 
 import "fmt"
 
@@ -26,6 +26,13 @@ func (f *modelFaults) count(r *modelRun) {
 	if at := r.store.relay.cursor; at < r.store.highest {
 		f.stuck++
 		r.note("the relay has stopped at %d of %d", at, r.store.highest)
+	}
+	if n := len(r.store.relay.aside); n > 0 {
+		f.stuck++
+		r.note("FAULT %d sequences are still set aside: %v", n, r.store.relay.aside)
+	}
+	for _, i := range r.inboxes {
+		f.countInbox(i)
 	}
 	for _, c := range r.consumers {
 		g := c.stored()
