@@ -1,0 +1,218 @@
+package deadletter
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// scanned bounds how many letters one page looks at when no index knows what is asked for.
+const scanned = 20_000
+
+// Page is a part of a list.
+type Page struct {
+	Letters []Letter `json:"letters"`
+	// Next is where the list goes on, for Filter.After; empty at its end. A page may have few letters or none although more
+	// follow: what is asked for was not among those that one page looks at.
+	Next string `json:"next,omitempty"`
+}
+
+// List returns a page of the letters that f selects, without their payloads. Open letters come by consumer, version,
+// topic and sequence, within a sequence by position; those of one group of a named consumer and version by the time of
+// their last failure; closed ones by the time when they were closed, the oldest first. What is changed between two pages
+// may be missed or seen twice, nothing else is.
+func (l *Letters) List(ctx context.Context, f Filter) (Page, error) {
+	var page Page
+	err := f.validate()
+	if err != nil {
+		return page, err
+	}
+	most := f.looksAt()
+	sql, args, err := f.listSQL(most)
+	if err != nil {
+		return page, err
+	}
+	err = l.read(ctx, "list", func(tx pgx.Tx) error {
+		page, err = l.page(ctx, tx, f, most, sql, args)
+		return err
+	})
+	return page, err
+}
+
+func (l *Letters) page(ctx context.Context, tx pgx.Tx, f Filter, most int, sql string, args []any) (Page, error) {
+	page := Page{Letters: []Letter{}}
+	rows, err := tx.Query(ctx, l.sql(sql), args...)
+	if err != nil {
+		return page, err
+	}
+	defer rows.Close()
+	last, more := cursor{}, false
+	for rows.Next() {
+		var letter Letter
+		var fits bool
+		var nth int
+		places, filled := letter.into()
+		if err := rows.Scan(append(places, &fits, &nth)...); err != nil {
+			return page, err
+		}
+		filled()
+		if fits && len(page.Letters) == f.limit() {
+			more = true // this row says so
+			break
+		}
+		last, more = f.cursorAt(letter), nth == most
+		if fits {
+			page.Letters = append(page.Letters, letter)
+		}
+	}
+	rows.Close()
+	if err := rows.Err(); err != nil {
+		return page, err
+	}
+	if more {
+		page.Next = last.String()
+	}
+	return page, nil
+}
+
+func (f Filter) limit() int {
+	if f.Limit == 0 {
+		return defaultLimit
+	}
+	return f.Limit
+}
+
+// listSQL gives, of the next most letters that an index finds, those that fit, at most one more than the limit; and the
+// last one in any case, from which to go on. Its rows end with whether they fit and their number.
+func (f Filter) listSQL(most int) (string, []any, error) {
+	after, err := f.after()
+	if err != nil {
+		return "", nil, err
+	}
+	var w where
+	rest := f.key(&w)
+	var order string
+	switch f.order() {
+	case bySequence:
+		order = "l.consumer, l.version, l.topic, l.sequence, l.position"
+		if after != nil {
+			w.add("(l.consumer, l.version, l.topic, l.sequence, l.position) > (%s, %s::int, %s, %s, %s::bigint)",
+				after.Consumer, after.Version, after.Topic, after.Sequence, after.Position)
+		}
+	case byFailure:
+		order = "l.last_failed_at, l.letter"
+		if after != nil {
+			w.add("l.last_failed_at >= %s::timestamptz", after.At)
+			w.add("(l.last_failed_at, l.letter) > (%s::timestamptz, %s::uuid)", after.At, after.Letter)
+		}
+	default:
+		order = "l.closed_at, l.letter"
+		if after != nil {
+			w.add("l.closed_at >= %s::timestamptz", after.At)
+			w.add("(l.closed_at, l.letter) > (%s::timestamptz, %s::uuid)", after.At, after.Letter)
+		}
+	}
+	return fmt.Sprintf(`
+SELECT * FROM (
+  SELECT %s, (%s) AS fits, row_number() OVER (ORDER BY %[4]s) AS nth
+    FROM {schema}.letters l WHERE %[3]s ORDER BY %[4]s LIMIT %[5]s::int) k
+ WHERE k.fits OR k.nth = %[5]s::int ORDER BY k.nth LIMIT %[6]s::int`,
+		columns, &rest, &w, order, w.arg(most), w.arg(f.limit()+1)), w.args, nil
+}
+
+// looksAt is how many letters a page looks at.
+func (f Filter) looksAt() int {
+	var w where
+	if rest := f.key(&w); len(rest.conditions) == 0 {
+		return f.limit() + 1
+	}
+	return scanned
+}
+
+func (f Filter) cursorAt(l Letter) cursor {
+	switch order := f.order(); order {
+	case bySequence:
+		return cursor{Order: order, Consumer: l.Consumer, Version: l.Version, Topic: l.Topic, Sequence: l.Sequence, Position: l.Position.Ordinal()}
+	case byFailure:
+		return cursor{Order: order, At: l.LastFailedAt, Letter: l.ID}
+	default:
+		return cursor{Order: order, At: l.ClosedAt, Letter: l.ID}
+	}
+}
+
+// Group is failures of one cause.
+type Group struct {
+	Fingerprint string `json:"fingerprint"`
+	Consumer    string `json:"consumer"`
+	Version     int    `json:"version"`
+	Letters     int64  `json:"letters"`
+	// Oldest and Newest are the times of the last failures of its letters, the first and the last of them.
+	Oldest time.Time `json:"oldest"`
+	Newest time.Time `json:"newest"`
+	// Example is the letter that failed last, Error and Type are its.
+	Example uuid.UUID `json:"example"`
+	Type    string    `json:"type"`
+	Error   string    `json:"error"`
+}
+
+// Groups returns the causes of the open letters, those with the most letters first. Of f it reads Consumer, Version,
+// Fingerprint, Since, Until and Limit; the others, which the index of groups does not know, are refused.
+func (l *Letters) Groups(ctx context.Context, f Filter) ([]Group, error) {
+	if err := f.validate(); err != nil {
+		return nil, err
+	}
+	if f.Topic != "" || f.Sequence != "" || f.Type != "" || f.Kind != "" || f.After != "" || f.State != "" && f.State != Open {
+		return nil, invalid("Filter", f.String(), "has more than groups are found by",
+			"leave consumer, version, group, since and until, and list the letters of a group with the rest")
+	}
+	var groups []Group
+	sql, args := f.groupsSQL()
+	err := l.read(ctx, "groups", func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, l.sql(sql), args...)
+		if err != nil {
+			return err
+		}
+		groups, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (Group, error) {
+			var g Group
+			err := row.Scan(&g.Consumer, &g.Version, &g.Fingerprint, &g.Letters, &g.Oldest, &g.Newest, &g.Example, &g.Type, &g.Error)
+			g.Oldest, g.Newest = g.Oldest.UTC(), g.Newest.UTC()
+			return g, err
+		})
+		return err
+	})
+	return groups, err
+}
+
+// groupsSQL counts in the index alone, and looks at one letter of each group.
+func (f Filter) groupsSQL() (string, []any) {
+	var w where
+	w.conditions = append(w.conditions, isOpen)
+	if f.Consumer != "" {
+		w.add("l.consumer = %s", f.Consumer)
+	}
+	if f.Version != 0 {
+		w.add("l.version = %s::int", f.Version)
+	}
+	if f.Fingerprint != "" {
+		w.add("l.fingerprint = %s", f.Fingerprint)
+	}
+	if !f.Since.IsZero() {
+		w.add("l.last_failed_at >= %s::timestamptz", f.Since)
+	}
+	if !f.Until.IsZero() {
+		w.add("l.last_failed_at < %s::timestamptz", f.Until)
+	}
+	return fmt.Sprintf(`
+SELECT g.consumer, g.version, g.fingerprint, g.n, g.oldest, g.newest, e.letter, e.type, coalesce(e.errors[1], '')
+  FROM (SELECT l.consumer, l.version, l.fingerprint, count(*) AS n, min(l.last_failed_at) AS oldest, max(l.last_failed_at) AS newest
+          FROM {schema}.letters l WHERE %s
+         GROUP BY l.consumer, l.version, l.fingerprint
+         ORDER BY count(*) DESC, l.consumer, l.version, l.fingerprint LIMIT %s::int) g,
+       LATERAL (SELECT l.letter, l.type, l.errors FROM {schema}.letters l
+                 WHERE l.consumer = g.consumer AND l.version = g.version AND l.fingerprint = g.fingerprint
+                   AND l.last_failed_at = g.newest AND `+isOpen+` LIMIT 1) e
+ ORDER BY g.n DESC, g.consumer, g.version, g.fingerprint`, &w, w.arg(f.limit())), w.args
+}
