@@ -99,6 +99,21 @@ CREATE TABLE {schema}.held (
   FOREIGN KEY (consumer, version) REFERENCES {schema}.consumers ON DELETE CASCADE
 ) WITH (autovacuum_vacuum_scale_factor = 0.05);
 
+-- What an inbox waits for: something missing in a partition (rows with the topic 'gap', which wait for it and not for their
+-- sequence), and messages that their relay has set aside.
+CREATE INDEX held_gap ON {schema}.held (consumer, version, partition, position) WHERE topic = 'gap';
+CREATE INDEX held_awaited ON {schema}.held (consumer, version, sequence) WHERE NOT present;
+
+-- The last version of what messages with whole states are about, of inboxes that follow those.
+CREATE TABLE {schema}.inbox_versions (
+  consumer text COLLATE "C" NOT NULL,
+  version  int    NOT NULL,
+  key      text COLLATE "C" NOT NULL,
+  last     bigint NOT NULL,
+  PRIMARY KEY (consumer, version, key),
+  FOREIGN KEY (consumer, version) REFERENCES {schema}.consumers ON DELETE CASCADE
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
+
 -- What somebody has decided to try again: a plan is frozen when it is made. The owners of the segments carry it out, in its
 -- order and at its rate, and what is done is committed with the effects.
 CREATE TABLE {schema}.redrives (
