@@ -14,7 +14,9 @@ import (
 // build a read model and end, and for tests that look at one at a certain moment; services call [Runner.Run]. What has
 // been applied before stays. When another process works on a projection, CatchUp waits for that one.
 //
-// The errors are those of [Runner.Run] and [Waiter.WaitFor]. The zero token is met at once.
+// The errors are those of [Runner.Run] and [Waiter.WaitFor]. An event that fails is tried again as the configuration says:
+// CatchUp waits for that, and ends with a [*ParkedError] when the event waits for people. Sequences that the token does not
+// concern may be left set aside; the next runner goes on with them. The zero token is met at once.
 func (r *Runner) CatchUp(ctx context.Context, token eventstore.Token) error {
 	if token.IsZero() {
 		return nil
@@ -25,7 +27,7 @@ func (r *Runner) CatchUp(ctx context.Context, token eventstore.Token) error {
 			until = m.Position
 		}
 	}
-	bounded := newRunner(r.pool, upTo{r.source, until}, r.inner, r.defined)
+	bounded := newRunner(r.pool, sourceUpTo(r.source, until), r.inner, r.defined)
 	refs := make([]Named, len(r.defined))
 	for i, d := range r.defined {
 		refs[i] = named(d.ref)
@@ -39,7 +41,9 @@ func (r *Runner) CatchUp(ctx context.Context, token eventstore.Token) error {
 		ended <- bounded.Run(running)
 		giveUp() // also when the runner could not begin: then there is nothing to wait for
 	}()
-	reached := NewWaiter(r.pool, WaiterConfig{}).WaitFor(waiting, token, refs...)
+	waiter := NewWaiter(r.pool, WaiterConfig{})
+	waiter.patient = true // this is who tries again
+	reached := waiter.WaitFor(waiting, token, refs...)
 	stop()
 	if err := <-ended; err != nil {
 		return err
@@ -50,6 +54,17 @@ func (r *Runner) CatchUp(ctx context.Context, token eventstore.Token) error {
 type named consumer.Ref
 
 func (n named) ConsumerRef() consumer.Ref { return consumer.Ref(n) }
+
+func sourceUpTo(s Source, end eventstore.Position) Source {
+	bounded := upTo{s, end}
+	if sequences, ok := s.(consumer.SequenceReader); ok { // its pages end with what was applied before
+		return struct {
+			upTo
+			consumer.SequenceReader
+		}{bounded, sequences}
+	}
+	return bounded
+}
 
 // upTo is a source that ends at a position.
 type upTo struct {

@@ -106,7 +106,11 @@ func (d *definition) installIn(ctx context.Context, tx pgx.Tx) error {
 
 // restart begins at the beginning of the log: the table was dropped by hand, and is empty.
 func (d *definition) restart(ctx context.Context, tx pgx.Tx) error {
-	if _, err := tx.Exec(ctx, inStore(restartSQL, d.ref.Store), d.ref.Name, d.ref.Version); err != nil {
+	b := &pgx.Batch{}
+	b.Queue(guardSQL)
+	b.Queue(inStore(restartSQL, d.ref.Store), d.ref.Name, d.ref.Version)
+	b.Queue(unguardSQL)
+	if err := tx.SendBatch(ctx, b).Close(); err != nil {
 		return fmt.Errorf("projection: install %s: start again: %w", d, err)
 	}
 	return nil
@@ -252,10 +256,17 @@ WITH c AS (
 INSERT INTO {schema}.segments (consumer, version, segment, first_partition, last_partition)
 SELECT c.consumer, c.version, 0, 0, s.partitions - 1 FROM c, {schema}.store s WHERE c.kind <> 'inline'`
 
-// restartSQL raises the epoch, so that a worker that still has the old place cannot commit.
+// restartSQL raises the epoch, so that a worker that still has the old place cannot commit. All events come again, so
+// nothing is set aside any more: letters that are open are closed, and one whose message fails again goes on.
 const restartSQL = `
-WITH gone AS (DELETE FROM {schema}.checkpoints WHERE consumer = $1 AND version = $2)
-UPDATE {schema}.segments SET floor = 0, epoch = epoch + 1, owner = '', expires_at = '-infinity'
+WITH gone AS (DELETE FROM {schema}.checkpoints WHERE consumer = $1 AND version = $2),
+aside AS (DELETE FROM {schema}.parked WHERE consumer = $1 AND version = $2),
+queued AS (DELETE FROM {schema}.held WHERE consumer = $1 AND version = $2),
+closed AS (
+  UPDATE {schema}.letters SET state = 'taken over', closed_at = clock_timestamp(), closed_by = 'projection.Install',
+         reason = 'the projection was started again from the beginning of the log'
+   WHERE consumer = $1 AND version = $2 AND state IN ('retrying', 'parked'))
+UPDATE {schema}.segments SET floor = 0, epoch = epoch + 1, parked_rev = parked_rev + 1, owner = '', expires_at = '-infinity'
  WHERE consumer = $1 AND version = $2`
 
 const lateSQL = `SELECT EXISTS (SELECT 1 FROM {schema}.events WHERE type = ANY ($1))`

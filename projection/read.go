@@ -2,6 +2,7 @@ package projection
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"reflect"
@@ -16,8 +17,9 @@ import (
 type ReadOption func(*readOptions)
 
 type readOptions struct {
-	token  eventstore.Token
-	within time.Duration
+	token   eventstore.Token
+	within  time.Duration
+	lenient bool
 }
 
 // AtLeast waits until the view has seen token before it reads; the errors of the wait are those of [Waiter.WaitFor].
@@ -26,6 +28,11 @@ func AtLeast(token eventstore.Token) ReadOption { return func(o *readOptions) { 
 
 // Within bounds the wait of [AtLeast]; the error is then a [*StaleError]. Without it only the context does.
 func Within(d time.Duration) ReadOption { return func(o *readOptions) { o.within = d } }
+
+// Lenient reads what there is when the wait of [AtLeast] was too long or is in vain because a sequence is set aside, in
+// place of a [*StaleError] or a [*ParkedError]. The row may then be older than the token, and nothing says so: who has to
+// know reads without Lenient first.
+func Lenient() ReadOption { return func(o *readOptions) { o.lenient = true } }
 
 // Get returns the row of key, or [ErrNotFound].
 func (v View[K, S]) Get(ctx context.Context, db Querier, key K, opts ...ReadOption) (S, error) {
@@ -121,13 +128,18 @@ func (v View[K, S]) forReading(ctx context.Context, db Querier, opts []ReadOptio
 	for _, opt := range opts {
 		opt(&o)
 	}
+	waiting := ctx
 	if o.within > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, o.within)
+		waiting, cancel = context.WithTimeout(ctx, o.within)
 		defer cancel()
 	}
-	if err := NewWaiter(db, WaiterConfig{}).WaitFor(ctx, o.token, v); err != nil {
-		return nil, err
+	if err := NewWaiter(db, WaiterConfig{}).WaitFor(waiting, o.token, v); err != nil {
+		var stale *StaleError
+		var parked *ParkedError
+		if !o.lenient || ctx.Err() != nil || !errors.As(err, &stale) && !errors.As(err, &parked) {
+			return nil, err
+		}
 	}
 	t, err := v.table()
 	if err != nil {

@@ -32,8 +32,23 @@ type Config struct {
 	Lease time.Duration
 	// BatchSize is the greatest number of events that one transaction applies. Default 500.
 	BatchSize int
-	// Attempts is how often an event that fails is applied, with growing pauses, before its projection stops. Default 5.
+	// OnFailure says what becomes of an event that fails. Default [Park].
+	OnFailure OnFailure
+	// Attempts is how often an event that fails is applied, with growing pauses, before its sequence is parked or, with
+	// [Stop], its projection stops. Default 5.
 	Attempts int
+	// RetryBase and RetryCap bound the pauses of [Park]: each is random between nothing and a bound, which is RetryBase at
+	// first and doubles up to RetryCap. Default 1 s and 60 s: five attempts take 15 s at most.
+	RetryBase, RetryCap time.Duration
+	// Classify judges what handlers return: whether another attempt may help, whether none does, or whether something is
+	// away that all events need. Errors of the connection to the database, and events that cannot be decoded or have an
+	// unknown type, are judged without it. Default: every other error is transient.
+	Classify eventstore.Classifier
+	// MaxParked is how many sequences a projection sets aside; before the next event that fails it stops. Default 10,000, at
+	// most 100,000.
+	MaxParked int
+	// Clock says when what was set aside is tried again. Default [time.Now].
+	Clock func() time.Time
 	// Logger gets a line per change of state, never one per event. Default: none.
 	Logger *slog.Logger
 	// Observer is told of each batch. Default: none.
@@ -41,6 +56,19 @@ type Config struct {
 
 	probe func(place string)
 }
+
+// OnFailure says what becomes of an event that fails: [Park] or [Stop].
+type OnFailure = consumer.OnFailure
+
+const (
+	// Park sets the event's sequence aside, which are the events with its partition key. It is tried again after a pause,
+	// and when it has had its attempts, or when none can help, it waits for people. Everything else goes on; later events
+	// of the sequence wait behind it, and are applied in order.
+	Park = consumer.ParkSequence
+	// Stop tries the event again in place while everything waits, and stops the projection just before it when it has had
+	// its attempts.
+	Stop = consumer.StopConsumer
+)
 
 // Runner follows the log and applies projections, each in its own transactions and at its own pace. Any number of
 // processes may run the same projections: one of them works on each, the others wait to take over.
@@ -63,7 +91,9 @@ type Runner struct {
 // own with pool's settings: one per projection and two for leases. The errors of all faults are joined.
 func NewRunner(pool *pgxpool.Pool, source Source, cfg Config, projections ...Definition) (*Runner, error) {
 	inner := consumer.Config{
-		Lease: cfg.Lease, BatchSize: cfg.BatchSize, Attempts: cfg.Attempts, Logger: cfg.Logger, Observer: cfg.Observer, Probe: cfg.probe, Home: pool,
+		Lease: cfg.Lease, BatchSize: cfg.BatchSize, OnFailure: cfg.OnFailure, Attempts: cfg.Attempts, RetryBase: cfg.RetryBase,
+		RetryCap: cfg.RetryCap, Classify: cfg.Classify, MaxParked: cfg.MaxParked, Clock: cfg.Clock, Logger: cfg.Logger,
+		Observer: cfg.Observer, Probe: cfg.probe, Home: pool,
 	}
 	var faults []error
 	if pool == nil {

@@ -175,6 +175,9 @@ func TestPlansHaveNoScan(t *testing.T) {
 			w.exec("VACUUM ANALYZE daybook.segments")
 			w.exec("VACUUM ANALYZE daybook.consumers")
 			w.exec("VACUUM ANALYZE daybook.checkpoints")
+			w.exec("VACUUM ANALYZE daybook.parked")
+			w.exec("VACUUM ANALYZE daybook.held")
+			w.exec("VACUUM ANALYZE daybook.letters")
 		}
 		// The settings are those that the statements run with: batches of a runner by their first statement, Get and
 		// inline batches by probe.
@@ -183,7 +186,10 @@ func TestPlansHaveNoScan(t *testing.T) {
 		}
 		// The tables of a few rows per consumer are read whole by right.
 		small := []string{"store", "consumers", "segments", "checkpoints"}
-		for name, sql := range map[string]string{"ask": askSQL, "check": checkSQL, "register": registerSQL, "restart": restartSQL} {
+		for name, sql := range map[string]string{"ask": askSQL, "parked": parkedSQL, "letter": openLetterSQL, "restart": restartSQL} {
+			explain(t, w, name, inStore(sql, "daybook"), "SET LOCAL enable_seqscan = off; SET LOCAL plan_cache_mode = force_generic_plan", "", small)
+		}
+		for name, sql := range map[string]string{"check": checkSQL, "register": registerSQL} {
 			explain(t, w, name, inStore(sql, "daybook"), "SET LOCAL plan_cache_mode = force_generic_plan", "", small)
 		}
 	}

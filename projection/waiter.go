@@ -2,6 +2,7 @@ package projection
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -31,6 +32,7 @@ type WaiterConfig struct {
 type Waiter struct {
 	db       Querier
 	observer eventstore.Observer
+	patient  bool // waits also for an event that is tried again
 }
 
 // NewWaiter returns a waiter that asks db.
@@ -43,9 +45,9 @@ func NewWaiter(db Querier, cfg WaiterConfig) *Waiter {
 
 // WaitFor returns nil as soon as everything that token stands for has been applied by each of in. The zero token is
 // met at once. It returns at once with an error when waiting is in vain: a [*StoppedError] for a projection that is
-// stopped or paused before the token, a [*eventstore.HistoryError] for a token of another history or beyond the log, a
-// [*NotInstalledError] for an unknown projection, [ErrInsideHandler] for a handler that waits for itself. When ctx ends
-// first the error is a [*StaleError].
+// stopped or paused before the token, a [*ParkedError] for one that has set a sequence aside which the token may concern,
+// a [*eventstore.HistoryError] for a token of another history or beyond the log, a [*NotInstalledError] for an unknown
+// projection, [ErrInsideHandler] for a handler that waits for itself. When ctx ends first the error is a [*StaleError].
 func (w *Waiter) WaitFor(ctx context.Context, token eventstore.Token, in ...Named) error {
 	if token.IsZero() || len(in) == 0 {
 		return nil
@@ -70,6 +72,7 @@ const (
 
 func (w *Waiter) waitFor(ctx context.Context, token eventstore.Token, in []Named) error {
 	q := newQuestion(token)
+	q.patient = w.patient
 	for _, n := range in {
 		ref := n.ConsumerRef()
 		if consumer.Inside(ctx, ref) {
@@ -136,6 +139,7 @@ type question struct {
 	refs       []consumer.Ref
 	names      []string
 	versions   []int32
+	patient    bool
 }
 
 func newQuestion(token eventstore.Token) *question {
@@ -216,42 +220,86 @@ type behindBy struct {
 
 // ask returns the projection that is farthest behind, or nil when all have arrived.
 func (q *question) ask(ctx context.Context, db Querier) (*behindBy, error) {
-	rows, err := db.Query(ctx, inStore(askSQL, q.store), q.names, q.versions, q.partitions, q.positions)
-	if err != nil {
-		return nil, fmt.Errorf("projection: wait: %w", err)
-	}
-	defer rows.Close()
 	var farthest *behindBy
-	for rows.Next() {
-		var (
-			epoch, name, kind, state, reason string
-			version                          int
-			since                            time.Time
-			reached, owned                   bool
-			have                             int64
-		)
-		if err := rows.Scan(&epoch, &name, &version, &kind, &state, &reason, &since, &reached, &have, &owned); err != nil {
-			return nil, fmt.Errorf("projection: wait: %w", err)
-		}
-		switch {
-		case epoch != q.token.Epoch().String():
-			return nil, &eventstore.HistoryError{
-				Reason: fmt.Sprintf("the token is of epoch %s, the store of %s", q.token.Epoch(), epoch),
-				Remedy: "drop the token and read again what it stood for",
+	var aside []consumer.Ref
+	err := probe(ctx, db, func(rows pgx.Rows) error {
+		for rows.Next() {
+			behind, parked, err := q.answer(rows)
+			if err != nil {
+				return err
 			}
-		case kind == "":
-			return nil, &NotInstalledError{name, version, missingRow}
-		case reached || kind == kindInline:
-		case state != "running":
-			return nil, &StoppedError{Projection: name, Version: version, State: state, Reason: reason, Since: since}
-		case farthest == nil || have < farthest.have:
-			farthest = &behindBy{name, version, have, !owned}
+			if parked != nil {
+				aside = append(aside, *parked)
+			}
+			farthest = farther(farthest, behind)
 		}
+		return rows.Err()
+	}, inStore(askSQL, q.store), q.names, q.versions, q.partitions, q.positions)
+	if err != nil {
+		return nil, waitError(err)
 	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("projection: wait: %w", err)
+	for _, ref := range aside { // looked at when they have come far enough: what is not set aside now was applied
+		behind, err := q.parked(ctx, db, ref)
+		if err != nil {
+			return nil, waitError(err)
+		}
+		farthest = farther(farthest, behind)
 	}
 	return farthest, nil
+}
+
+func farther(a, b *behindBy) *behindBy {
+	if a == nil || b != nil && b.have < a.have {
+		return b
+	}
+	return a
+}
+
+// answer reads what is known of one projection: nothing when it has arrived, how far it is when it has not, or which one
+// has set something aside below the token.
+func (q *question) answer(rows pgx.Rows) (behind *behindBy, aside *consumer.Ref, err error) {
+	var (
+		epoch, name, kind, state, reason string
+		version                          int
+		since                            time.Time
+		reached, owned, parked           bool
+		have                             int64
+	)
+	if err := rows.Scan(&epoch, &name, &version, &kind, &state, &reason, &since, &reached, &have, &owned, &parked); err != nil {
+		return nil, nil, err
+	}
+	switch {
+	case epoch != q.token.Epoch().String():
+		return nil, nil, &eventstore.HistoryError{
+			Reason: fmt.Sprintf("the token is of epoch %s, the store of %s", q.token.Epoch(), epoch),
+			Remedy: "drop the token and read again what it stood for",
+		}
+	case kind == "":
+		return nil, nil, &NotInstalledError{name, version, missingRow}
+	case kind == kindInline:
+		return nil, nil, nil
+	case state != "running" && !reached:
+		return nil, nil, &StoppedError{Projection: name, Version: version, State: state, Reason: reason, Since: since}
+	}
+	if parked {
+		aside = &consumer.Ref{Store: q.store, Name: name, Version: version}
+	}
+	if !reached {
+		behind = &behindBy{name, version, have, !owned}
+	}
+	return behind, aside, nil
+}
+
+// waitError adds what was done to what went wrong, and leaves the answers of a wait as they are.
+func waitError(err error) error {
+	var history *eventstore.HistoryError
+	var missing *NotInstalledError
+	var stopped *StoppedError
+	var parked *ParkedError
+	if errors.As(err, &history) || errors.As(err, &missing) || errors.As(err, &stopped) || errors.As(err, &parked) {
+		return err
+	}
+	return fmt.Errorf("projection: wait: %w", err)
 }
 
 // checkHead asks whether the log reaches as far as the token. The query is planned with its value, so that it touches
@@ -284,7 +332,10 @@ func (q *question) stale(b *behindBy, cause error) error {
 const askSQL = `
 SELECT (SELECT epoch::text FROM {schema}.store), r.consumer, r.version, coalesce(c.kind, ''), coalesce(c.state, ''), coalesce(c.reason, ''),
        coalesce(c.since, 'epoch'), coalesce(a.reached, false), coalesce(a.have, 0),
-       coalesce(a.owned, false)
+       coalesce(a.owned, false),
+       EXISTS (SELECT FROM {schema}.parked p JOIN unnest($3::int[], $4::bigint[]) AS m(partition, position)
+                           ON m.partition = p.partition AND p.first_position <= m.position
+                WHERE p.consumer = r.consumer AND p.version = r.version)
   FROM unnest($1::text[], $2::int[]) AS r(consumer, version)
   LEFT JOIN LATERAL (SELECT * FROM {schema}.consumers c WHERE c.consumer = r.consumer AND c.version = r.version LIMIT 1) c ON true
   LEFT JOIN LATERAL (
