@@ -4,14 +4,17 @@ package brokertest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/outbox"
 )
 
 // applied waits until both read models have seen as many events as were appended, or more.
@@ -45,7 +48,6 @@ func (w *torture) judge() {
 		w.t.Logf("%s: from append to applied %s", m.name, took)
 	}
 	w.refusals()
-	w.stats()
 	w.witness.judge(w.t, w.appended)
 }
 
@@ -107,38 +109,76 @@ func (w *torture) refusals() {
 	w.t.Logf("what Publish refused: %v", counts)
 }
 
-// stats asks the consumer that is left to end, and reads what it says: it has outlived the broker's last restart, and
-// must have had the calm events from the broker.
-func (w *torture) stats() {
+// stats is the last that the consumer has written down of each read model.
+func (w *torture) stats() map[string]outbox.Stats {
 	w.t.Helper()
-	p := w.running["consumer"]
-	if err := p.stop(); err != nil {
-		w.t.Errorf("the consumer: %v", err)
-	}
-	text, err := os.ReadFile(p.log)
+	text, err := os.ReadFile(w.log("consumer"))
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	said := map[string]string{}
+	all := map[string]outbox.Stats{}
 	for line := range strings.Lines(string(text)) {
-		if rest, ok := strings.CutPrefix(line, "stats "); ok {
-			name, numbers, _ := strings.Cut(strings.TrimSpace(rest), " ")
-			said[name] = numbers
+		var name string
+		var s outbox.Stats
+		if _, err := fmt.Sscanf(line, "stats %s %d %d %d %d %d %d\n", &name, &s.Received, &s.Repeated, &s.Filled, &s.Overruns, &s.Refused, &s.Silences); err == nil {
+			all[name] = s
 		}
 	}
+	return all
+}
+
+// fed waits until the consumer that is left, which has outlived the broker's last restart, has received from the broker
+// what was appended since the stats before.
+func (w *torture) fed(before map[string]outbox.Stats, events int64) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	defer cancel()
 	for _, m := range models {
-		var received, repeated, filled, overruns, refused, silences int
-		if _, err := fmt.Sscan(said[m.name], &received, &repeated, &filled, &overruns, &refused, &silences); err != nil {
-			w.t.Errorf("%s: the consumer said %q when it ended: %v", m.name, said[m.name], err)
-			continue
+		for {
+			s := w.stats()[m.name]
+			if got := s.Received - before[m.name].Received; got >= events {
+				w.t.Logf("%s: the last consumer received %d messages (repeated %d, refused %d), filled %d in from the outbox, overruns %d, silences %d",
+					m.name, s.Received, s.Repeated, s.Refused, s.Filled, s.Overruns, s.Silences)
+				break
+			} else if !pause(ctx, sayEvery) {
+				w.t.Errorf("%s: the last consumer has received %d of %d messages from the broker within %v, although it has applied them: it did not find it again",
+					m.name, got, events, patience)
+				break
+			}
 		}
-		w.t.Logf("%s: the last consumer received %d messages (repeated %d, refused %d), filled %d in from the store, overruns %d, silences %d",
-			m.name, received, repeated, refused, filled, overruns, silences)
-		if received < calmEvents {
-			w.t.Errorf("%s: the last consumer has received %d messages from the broker, want at least %d: it did not find it again", m.name, received, calmEvents)
+	}
+	if err := w.running["consumer"].stop(); err != nil {
+		w.t.Errorf("the consumer: %v", err)
+	}
+}
+
+// published waits until a relay has published everything.
+func (w *torture) published() {
+	w.t.Helper()
+	relay, err := outbox.NewRelay(w.pool, w.store.Outbox(), nobody{}, outbox.Config{}) // to ask only
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(w.t.Context(), afterwards)
+	defer cancel()
+	for {
+		lag, err := relay.Lag(ctx)
+		if err == nil && lag.Behind == 0 {
+			return
+		}
+		if !pause(ctx, 20*time.Millisecond) {
+			w.t.Fatalf("the relays are not done within %v: %+v, %v", afterwards, lag, err)
 		}
 	}
 }
+
+// nobody is the publisher of a relay that does not run.
+type nobody struct{}
+
+func (nobody) Publish(string, ...*message.Message) error {
+	return errors.New("brokertest: this relay does not run")
+}
+func (nobody) Close() error { return nil }
 
 func ask[T any](ctx context.Context, w *torture, m model, sql string) (v T, err error) {
 	err = w.pool.QueryRow(ctx, m.sql(sql)).Scan(&v)

@@ -96,10 +96,23 @@ func consume(ctx context.Context, c Clients, r role, m model, pool *pgxpool.Pool
 	if err != nil {
 		return err
 	}
+	said := make(chan struct{})
+	go func() {
+		defer close(said)
+		for say(m, stream.Stats(), out); pause(ctx, sayEvery); {
+			say(m, stream.Stats(), out)
+		}
+	}()
 	err = runner.Run(ctx)
-	s := stream.Stats()
-	_, _ = fmt.Fprintf(out, "stats %s %d %d %d %d %d %d\n", m.name, s.Received, s.Repeated, s.Filled, s.Overruns, s.Refused, s.Silences)
+	<-said
 	return errors.Join(err, subscriber.Close())
+}
+
+// sayEvery is how often a consumer writes down what it has received.
+const sayEvery = 100 * time.Millisecond
+
+func say(m model, s outbox.Stats, out io.Writer) {
+	_, _ = fmt.Fprintf(out, "stats %s %d %d %d %d %d %d\n", m.name, s.Received, s.Repeated, s.Filled, s.Overruns, s.Refused, s.Silences)
 }
 
 // ended is nil when the end was asked for.

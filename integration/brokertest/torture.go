@@ -81,10 +81,16 @@ func Torture(t *testing.T, c Clients, s Server) {
 	}
 	began := time.Now()
 	w.storm()
-	t.Logf("%d events in %v; now the rest", w.appended, time.Since(began).Round(time.Millisecond))
+	stormed := time.Since(began)
 	w.applied()
+	w.published()
+	t.Logf("%d events appended within %v, all published and applied within %v", w.appended, stormed.Round(time.Millisecond),
+		time.Since(began).Round(time.Millisecond))
+	before := w.stats()
 	w.calm()
 	w.applied()
+	w.published()
+	w.fed(before, calmEvents)
 	w.judge()
 }
 

@@ -45,9 +45,16 @@ func watch(t *testing.T, c Clients, address string) *witness {
 	w := &witness{versions: map[string]map[string]bool{}}
 	var done sync.WaitGroup
 	done.Go(func() {
-		for m := range messages {
-			w.see(m)
-			m.Ack()
+		for following.Err() == nil {
+			for m := range messages {
+				w.see(m)
+				m.Ack()
+			}
+			// A subscriber may end with its connection. It goes on where it was, by what the broker keeps for it.
+			messages, err = Connect(following, func() (<-chan *message.Message, error) { return subscriber.Subscribe(following, Topic) })
+			if err != nil {
+				return
+			}
 		}
 	})
 	t.Cleanup(func() {

@@ -9,7 +9,6 @@ import (
 )
 
 func TestTorture(t *testing.T) {
-	t.Parallel()
 	channel := &Channel{}
 	if err := channel.Restart(); err != nil {
 		t.Fatal(err)

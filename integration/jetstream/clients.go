@@ -31,7 +31,6 @@ func MakeStream(ctx context.Context, url, topic string, replicas int) error {
 		Name: topic, Subjects: []string{topic}, // one subject, one stream: one order for all partitions
 		Storage: nats.FileStorage, Replicas: replicas,
 		Retention: nats.LimitsPolicy, MaxAge: 24 * time.Hour, // the outbox keeps what followers lack
-		Duplicates: 2 * time.Minute, // repeats of a relay that took over are dropped for as long
 	}
 	if _, err = js.AddStream(cfg); errors.Is(err, nats.ErrStreamNameAlreadyInUse) {
 		_, err = js.UpdateStream(cfg)
@@ -74,7 +73,7 @@ func NewPublisher(url string) (message.Publisher, error) {
 		Marshaler:         &wnats.NATSMarshaler{},
 		SubjectCalculator: wnats.DefaultSubjectCalculator,
 		JetStream: wnats.JetStreamConfig{
-			TrackMsgId:     true,                                         // drop repeats, within StreamConfig.Duplicates
+			TrackMsgId:     false,                                        // see docs/brokers.md: it can hold a message back for as long as Duplicates says
 			PublishOptions: []nats.PubOpt{nats.AckWait(3 * time.Second)}, // then the relay tries again
 		},
 	}, nil)
@@ -83,26 +82,6 @@ func NewPublisher(url string) (message.Publisher, error) {
 		return nil, err
 	}
 	return publisher{inner, js}, nil
-}
-
-// endregion
-
-// region subscriber
-
-// NewSubscriber connects a follower, which gets what is published from now on. The name is that of a runner in a process,
-// and stays the same when the process is started again.
-func NewSubscriber(url, name string) (message.Subscriber, error) {
-	return wnats.NewSubscriber(wnats.SubscriberConfig{
-		URL: url, NatsOptions: connection(),
-		JetStream: wnats.JetStreamConfig{
-			DurablePrefix: name, // without a name a restart of the server ends the consumer, and nobody says so
-			AckAsync:      true, // what is acknowledged and yet comes again is dropped
-			SubscribeOptions: []nats.SubOpt{
-				nats.DeliverNew(), nats.AckExplicit(), nats.AckWait(30 * time.Second),
-				nats.InactiveThreshold(time.Hour), // the server forgets a name that is not used any more
-			},
-		},
-	}, nil)
 }
 
 // endregion

@@ -136,6 +136,5 @@ func (c *cluster) leader() (name string, err error) {
 
 // A node is lost for good in the middle of everything, and no message with it.
 func TestTortureCluster(t *testing.T) {
-	t.Parallel()
 	brokertest.Torture(t, clients, newCluster(t))
 }

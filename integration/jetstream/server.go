@@ -106,11 +106,8 @@ func Open(ctx context.Context, folder string, topics ...string) (_ *Broker, err 
 	return &Broker{s, publisher}, nil
 }
 
-// Subscriber connects a follower that gets what is published from now on. Each runner needs one, under a name of its own.
-// The caller closes it.
-func (b *Broker) Subscriber(name string) (message.Subscriber, error) {
-	return NewSubscriber(b.URL(), name)
-}
+// Subscriber connects a follower that gets what is published from now on. The caller closes it.
+func (b *Broker) Subscriber() (*Subscriber, error) { return NewSubscriber(b.URL()) }
 
 // Close closes the publisher, which must not publish any more, and the server.
 func (b *Broker) Close() error {
