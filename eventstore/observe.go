@@ -10,6 +10,11 @@ type Observer interface {
 	ObserveAppend(AppendObservation)
 	// ObserveBatch is called after each batch that a consumer committed or gave up.
 	ObserveBatch(BatchObservation)
+	// ObserveFailure is called for each failed attempt at a message, once it is written down, and for each that found
+	// something away.
+	ObserveFailure(FailureObservation)
+	// ObserveParked is called when a consumer takes over, and after each change of what it has set aside.
+	ObserveParked(ParkedObservation)
 	// ObserveWait is called after each wait for a token.
 	ObserveWait(WaitObservation)
 	// ObservePublish is called after each attempt of a relay to publish a page.
@@ -43,6 +48,30 @@ type BatchObservation struct {
 	Marks    []Mark
 	Duration time.Duration
 	Err      error // nil when the batch was committed
+}
+
+// FailureObservation describes one failed attempt at a message.
+type FailureObservation struct {
+	Consumer string
+	Version  int
+	// Topic is that of a relay's message, Type the message's type.
+	Topic, Type string
+	Kind        FailureKind
+	// Attempt is how often the message was tried, this time included; 0 when something was away, which does not count.
+	Attempt int
+	// Parked: there is no other attempt before somebody asks for one.
+	Parked bool
+	Err    error
+}
+
+// ParkedObservation says how many sequences a consumer has set aside, in the partitions that the worker owns.
+type ParkedObservation struct {
+	Consumer string
+	Version  int
+	// Retrying are tried again by themselves, Parked wait for people, and of Draining what is queued behind goes on.
+	Retrying, Parked, Draining int
+	// Oldest is since when the oldest of them has been set aside; zero when there is none.
+	Oldest time.Time
 }
 
 // WaitObservation describes one wait for a token.
@@ -118,6 +147,12 @@ func (NopObserver) ObserveAppend(AppendObservation) {}
 
 // ObserveBatch does nothing.
 func (NopObserver) ObserveBatch(BatchObservation) {}
+
+// ObserveFailure does nothing.
+func (NopObserver) ObserveFailure(FailureObservation) {}
+
+// ObserveParked does nothing.
+func (NopObserver) ObserveParked(ParkedObservation) {}
 
 // ObserveWait does nothing.
 func (NopObserver) ObserveWait(WaitObservation) {}

@@ -17,7 +17,7 @@ func TestDatabaseAway(t *testing.T) {
 	t.Parallel()
 	v, p := counts("away"), logged("away_log")
 	w := newWorld(t, v, p)
-	r := w.runner(Config{Attempts: 1}, v, p)
+	r := w.runner(Config{OnFailure: Stop, Attempts: 1}, v, p)
 	w.start(r)
 	w.wait(w.append("s", added{1}), v, p)
 

@@ -209,7 +209,7 @@ func TestStopAndStart(t *testing.T) {
 	var token eventstore.Token
 	var want []int64
 	for i := range int64(50) {
-		stop := w.start(w.runner(Config{BatchSize: 3, Attempts: 1}, p))
+		stop := w.start(w.runner(Config{BatchSize: 3, OnFailure: Stop, Attempts: 1}, p))
 		for range 3 {
 			token = w.append("s", added{i})
 			want = append(want, i)

@@ -47,7 +47,7 @@ func TestStopsJustBeforeTheFailingEvent(t *testing.T) {
 		tokens = append(tokens, w.append("s", added{n}))
 	}
 	var lines logLines
-	r := w.runner(Config{Attempts: 3, Logger: lines.logger()}, p, v)
+	r := w.runner(Config{OnFailure: Stop, Attempts: 3, Logger: lines.logger()}, p, v)
 	stop := w.start(r)
 	reason := stopped(t, r, 0)
 	for _, part := range []string{"failing", "version 1", "test.added", `"test-s" version 5`, "five is bad", "3 times",
@@ -103,7 +103,7 @@ func TestRetriesUntilItWorks(t *testing.T) {
 	})
 	w := newWorld(t, p)
 	token := w.append("s", added{1}, added{2}, added{3})
-	w.start(w.runner(Config{}, p))
+	w.start(w.runner(Config{OnFailure: Stop}, p))
 	w.wait(token, p)
 	if diff := cmp.Diff([]int64{1, 2, 3}, values(w, "retried")); diff != "" {
 		t.Error(diff)
@@ -119,7 +119,7 @@ func TestContextErrorsOfHandlersAreFailures(t *testing.T) {
 			p := logged("ctx_"+name, func(context.Context, pgx.Tx, Event[added]) error { return fmt.Errorf("call: %w", cause) })
 			w := newWorld(t, p)
 			w.append("s", added{1})
-			r := w.runner(Config{Attempts: 2}, p)
+			r := w.runner(Config{OnFailure: Stop, Attempts: 2}, p)
 			w.start(r)
 			if reason := stopped(t, r, 0); !strings.Contains(reason, cause.Error()) || !strings.Contains(reason, "2 times") {
 				t.Errorf("reason is %q", reason)
@@ -169,7 +169,7 @@ func TestHandlersAndTheirTransaction(t *testing.T) {
 			p := logged("tx_"+strings.ReplaceAll(name, " ", "_"), c.handler)
 			w := newWorld(t, p)
 			token := w.append("s", added{1}, added{2})
-			r := w.runner(Config{Attempts: 2}, p)
+			r := w.runner(Config{OnFailure: Stop, Attempts: 2}, p)
 			w.start(r)
 			if c.reason == "" {
 				w.wait(token, p)
@@ -207,7 +207,7 @@ func TestViewFailuresNameTheEvent(t *testing.T) {
 			w := newWorld(t, v)
 			token := w.append("good", other{"fine"}, other{"still fine"})
 			w.append("bad", other{"before"}, other{c.bad}, other{"after"})
-			r := w.runner(Config{Attempts: 2}, v)
+			r := w.runner(Config{OnFailure: Stop, Attempts: 2}, v)
 			w.start(r)
 			reason := stopped(t, r, 0)
 			if !strings.Contains(reason, c.reason) || !strings.Contains(reason, `"test-bad" version 2`) {
@@ -234,7 +234,7 @@ func TestRefusedByTheDatabase(t *testing.T) {
 	w.append("a", all...)
 	w.append("b", added{100})
 	w.append("a", all...)
-	r := w.runner(Config{Attempts: 2}, v)
+	r := w.runner(Config{OnFailure: Stop, Attempts: 2}, v)
 	w.start(r)
 	if reason := stopped(t, r, 0); !strings.Contains(reason, `"test-b" version 1`) {
 		t.Errorf("reason is %q", reason)
@@ -255,7 +255,7 @@ func TestUndecodableEventNamesEverything(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := w.runner(Config{Attempts: 2}, v)
+	run := w.runner(Config{OnFailure: Stop, Attempts: 2}, v)
 	w.start(run)
 	reason := stopped(t, run, 0)
 	for _, part := range []string{"test.added", `"test-s" version 2`, `"reading"`, r.Token.Marks()[0].Position.String()} {

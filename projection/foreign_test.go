@@ -118,7 +118,7 @@ func TestUnmarshallerThatPanics(t *testing.T) {
 	}}
 	healthy := counts("healthy")
 	w := newWorld(t, v, healthy)
-	w.start(w.runner(Config{Attempts: 1}, v, healthy))
+	w.start(w.runner(Config{OnFailure: Stop, Attempts: 1}, v, healthy))
 	data, err := events.Encode(held{"broken"})
 	if err != nil {
 		t.Fatal(err)
@@ -143,7 +143,7 @@ func TestTimesThatNoColumnHolds(t *testing.T) {
 		On(ByStream, func(s at, _ Event[added]) at { return at{far} }),
 	}}
 	w := newWorld(t, v)
-	w.start(w.runner(Config{Attempts: 1}, v))
+	w.start(w.runner(Config{OnFailure: Stop, Attempts: 1}, v))
 	err := NewWaiter(w.pool, WaiterConfig{}).WaitFor(t.Context(), w.append("s", added{7}), v)
 	if e := mustBe[*StoppedError](t, err); !strings.Contains(e.Reason, "timestamptz can hold") {
 		t.Errorf("the reason is %q", e.Reason)

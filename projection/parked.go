@@ -128,7 +128,7 @@ func (q *question) parked(ctx context.Context, db Querier, ref consumer.Ref) (*b
 	}, inStore(parkedSQL, q.store), ref.Name, ref.Version, q.partitions, q.positions)
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, fmt.Errorf("projection: wait: %w", err)
 	case found == nil:
 		return draining, nil
 	}
@@ -141,7 +141,7 @@ func (q *question) parked(ctx context.Context, db Querier, ref consumer.Ref) (*b
 		return rows.Err()
 	}, inStore(openLetterSQL, q.store), ref.Name, ref.Version, found.topic, found.Sequence)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("projection: wait: %w", err)
 	}
 	return nil, found
 }

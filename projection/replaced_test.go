@@ -24,7 +24,7 @@ func TestAReplacedWorkerDoesNotGiveUp(t *testing.T) {
 	})
 	w = newWorld(t, p)
 	token := w.append("s", added{1})
-	r := w.runner(Config{Attempts: 1}, p)
+	r := w.runner(Config{OnFailure: Stop, Attempts: 1}, p)
 	w.start(r)
 	w.wait(token, p)
 	if h := r.Health(t.Context()); !h.Ready {

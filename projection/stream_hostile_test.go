@@ -61,7 +61,7 @@ func TestStreamHostileBroker(t *testing.T) {
 			w.run(w.relay(m, outbox.Config{BatchSize: 50}))
 			var lines logLines
 			s := w.subscription(w.channel, outbox.SubscriptionConfig{Silence: 300 * time.Millisecond, Buffer: 40})
-			stop := w.follow(s, Config{Attempts: 1, BatchSize: 20, Logger: lines.logger()}, p, v)
+			stop := w.follow(s, Config{OnFailure: Stop, Attempts: 1, BatchSize: 20, Logger: lines.logger()}, p, v)
 			f := w.traffic()
 			f.append(500)
 			f.applied(p, v)

@@ -23,7 +23,7 @@ func TestStreamStopAtTheEndIsRecorded(t *testing.T) {
 	})
 	w := newStreamWorld(t, p)
 	token := w.append("s", added{1})
-	r := w.reader(w.subscription(w.channel, outbox.SubscriptionConfig{}), Config{Attempts: 1, Lease: time.Minute}, p)
+	r := w.reader(w.subscription(w.channel, outbox.SubscriptionConfig{}), Config{OnFailure: Stop, Attempts: 1, Lease: time.Minute}, p)
 	stop := w.run(r)
 	<-entered
 	tx, err := w.pool.Begin(t.Context()) // whoever records the stop waits for this

@@ -233,7 +233,7 @@ func TestTooManyKeys(t *testing.T) {
 	}
 	token := w.append("s", listed{keys[:maxKeys]})
 	w.append("s", listed{keys})
-	r := w.runner(Config{Attempts: 1}, v)
+	r := w.runner(Config{OnFailure: Stop, Attempts: 1}, v)
 	w.start(r)
 	if reason := stopped(t, r, 0); !strings.Contains(reason, "names 1001 keys, more than 1000") || !strings.Contains(reason, `"test-s" version 2`) {
 		t.Errorf("reason is %q", reason)

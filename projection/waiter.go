@@ -2,7 +2,6 @@ package projection
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -220,28 +219,30 @@ type behindBy struct {
 
 // ask returns the projection that is farthest behind, or nil when all have arrived.
 func (q *question) ask(ctx context.Context, db Querier) (*behindBy, error) {
+	rows, err := db.Query(ctx, inStore(askSQL, q.store), q.names, q.versions, q.partitions, q.positions)
+	if err != nil {
+		return nil, fmt.Errorf("projection: wait: %w", err)
+	}
+	defer rows.Close()
 	var farthest *behindBy
 	var aside []consumer.Ref
-	err := probe(ctx, db, func(rows pgx.Rows) error {
-		for rows.Next() {
-			behind, parked, err := q.answer(rows)
-			if err != nil {
-				return err
-			}
-			if parked != nil {
-				aside = append(aside, *parked)
-			}
-			farthest = farther(farthest, behind)
+	for rows.Next() {
+		behind, parked, err := q.answer(rows)
+		if err != nil {
+			return nil, err
 		}
-		return rows.Err()
-	}, inStore(askSQL, q.store), q.names, q.versions, q.partitions, q.positions)
-	if err != nil {
-		return nil, waitError(err)
+		if parked != nil {
+			aside = append(aside, *parked)
+		}
+		farthest = farther(farthest, behind)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("projection: wait: %w", err)
 	}
 	for _, ref := range aside { // looked at when they have come far enough: what is not set aside now was applied
 		behind, err := q.parked(ctx, db, ref)
 		if err != nil {
-			return nil, waitError(err)
+			return nil, err
 		}
 		farthest = farther(farthest, behind)
 	}
@@ -266,7 +267,7 @@ func (q *question) answer(rows pgx.Rows) (behind *behindBy, aside *consumer.Ref,
 		have                             int64
 	)
 	if err := rows.Scan(&epoch, &name, &version, &kind, &state, &reason, &since, &reached, &have, &owned, &parked); err != nil {
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("projection: wait: %w", err)
 	}
 	switch {
 	case epoch != q.token.Epoch().String():
@@ -288,18 +289,6 @@ func (q *question) answer(rows pgx.Rows) (behind *behindBy, aside *consumer.Ref,
 		behind = &behindBy{name, version, have, !owned}
 	}
 	return behind, aside, nil
-}
-
-// waitError adds what was done to what went wrong, and leaves the answers of a wait as they are.
-func waitError(err error) error {
-	var history *eventstore.HistoryError
-	var missing *NotInstalledError
-	var stopped *StoppedError
-	var parked *ParkedError
-	if errors.As(err, &history) || errors.As(err, &missing) || errors.As(err, &stopped) || errors.As(err, &parked) {
-		return err
-	}
-	return fmt.Errorf("projection: wait: %w", err)
 }
 
 // checkHead asks whether the log reaches as far as the token. The query is planned with its value, so that it touches

@@ -2,9 +2,13 @@ package consumer
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/parking"
 )
 
 // quiet is the shortest time between two moves of the progress that no event of the consumer's own has caused: a lone
@@ -16,7 +20,11 @@ type application struct {
 	*Tenure
 	feed    Feed
 	reached Progress // applied, and what was passed by since
-	suspect suspect  // an event that failed, if there is one
+	suspect suspect  // an event that failed, if there is one and the consumer stops
+
+	keeps    bool                                 // what is queued is held, because the source does not have it for ever
+	careful  int                                  // so many batches are still applied event by event
+	condemns map[eventstore.Position]*failedError // events that have failed, and are not tried again before they are set aside
 }
 
 func applyEvents(t *Tenure) error {
@@ -37,16 +45,22 @@ func applyEvents(t *Tenure) error {
 		return t.lookedAt(err)
 	}
 	defer feed.Close()
-	a := &application{Tenure: t, feed: feed, reached: t.applied}
+	a := &application{
+		Tenure: t, feed: feed, reached: t.applied, keeps: CarriedBy(t.w.source) != "", condemns: map[eventstore.Position]*failedError{},
+	}
 	for {
 		if err := t.held.Err(); err != nil {
 			return err
 		}
-		batch, err := feed.Next(t.held, a.due())
+		until, err := a.tend()
+		if err != nil {
+			return err
+		}
+		batch, err := feed.Next(t.held, earliest(a.due(), until))
 		if err != nil {
 			return t.lookedAt(err)
 		}
-		if len(batch.Events) == 0 {
+		if len(batch.Events) == 0 && len(batch.Held) == 0 {
 			err = a.idle(batch)
 		} else {
 			err = a.apply(batch)
@@ -73,6 +87,14 @@ func (a *application) due() time.Time {
 	return a.moved.Add(quiet)
 }
 
+// earliest of two times, where zero stands for never.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
 // idle passes by events of others. Readers wait for the progress also when nothing was of interest.
 func (a *application) idle(batch Batch) error {
 	a.reached = batch.target(a.reached, a.lease.partitions, 0)
@@ -84,48 +106,202 @@ func (a *application) idle(batch Batch) error {
 
 // apply commits a batch in as few transactions as its events allow: one, unless some fail.
 func (a *application) apply(batch Batch) error {
+	a.w.cfg.Budget.First(a.w.now(), len(batch.Events))
 	n := len(batch.Events) // how many to try at once
-	for len(batch.Events) > 0 {
+	for len(batch.Events) > 0 || len(batch.Held) > 0 {
 		if err := a.held.Err(); err != nil {
 			return err
 		}
-		if a.suspect.is(batch.Events[0]) {
+		if len(batch.Events) > 0 && a.suspect.is(batch.Events[0]) {
 			if err := a.suspect.verdict(a.w); err != nil {
 				return err
 			}
 			n = 1
 		}
-		to := batch.target(a.reached, a.lease.partitions, n)
 		began := time.Now()
-		err := a.transact(batch.Events[:n], to)
+		var o outcome
+		if a.careful > 0 {
+			o = a.carefully(batch, min(n, carefulEvents))
+		} else {
+			o = a.swiftly(batch, n)
+		}
 		a.w.cfg.Observer.ObserveBatch(eventstore.BatchObservation{
-			Consumer: a.w.spec.Name, Version: a.w.spec.Version, Events: n, Through: to.Floor(), Marks: batch.reached(n),
-			Duration: time.Since(began), Err: err,
+			Consumer: a.w.spec.Name, Version: a.w.spec.Version, Events: o.done, Through: o.to.Floor(), Marks: batch.reached(o.done),
+			Duration: time.Since(began), Err: o.err,
 		})
-		var failed *failedError
-		switch {
-		case err == nil:
-			a.committed(to)
-			a.reached = to
-			if a.suspect.among(batch.Events[:n]) {
+		if o.committed {
+			a.committed(o.to)
+			a.reached = o.to
+			if a.suspect.among(batch.Events[:o.done]) {
 				a.suspect = suspect{}
 				a.w.become(Running, "")
 			}
-			batch = batch.rest(n)
+			batch = batch.rest(o.done)
+			batch.Held = nil
 			n = len(batch.Events)
-		case !errors.As(err, &failed):
+		}
+		if o.err == nil {
+			continue
+		}
+		var failed *failedError
+		if !errors.As(o.err, &failed) {
+			return o.err
+		}
+		var err error
+		if n, err = a.failed(batch, failed, o); err != nil {
 			return err
-		case failed.index < 0 && n > 1: // the database refused the whole; halves find the event
-			n /= 2
-		default: // what lies before the failing event is good
-			at := max(failed.index, 0)
-			if err := a.suspected(batch.Events[at], failed.err, at == 0); err != nil {
-				return err
-			}
-			n = max(at, 1)
 		}
 	}
 	return nil
+}
+
+// outcome is what became of one attempt at the first events of a batch. With an error done says how many were tried; what
+// was committed none the less was a part before them.
+type outcome struct {
+	done      int
+	to        Progress
+	committed bool
+	ran, last int // how many of them were tried, and not passed by; the last of those
+	err       error
+}
+
+// failed decides what follows a failed attempt: how many events are tried next, or the end.
+func (a *application) failed(batch Batch, failed *failedError, o outcome) (n int, err error) {
+	at := failed.index
+	if at >= 0 && failed.kind == eventstore.Environment {
+		if at == 0 || a.careful > 0 {
+			return 0, a.away(batch.Events[at], failed)
+		}
+		return at, nil // what lies before is good
+	}
+	if a.w.cfg.OnFailure == StopConsumer {
+		if at < 0 && o.done > 1 { // the database refused the whole; halves find the event
+			return o.done / 2, nil
+		}
+		at = max(at, 0)
+		if err := a.suspected(batch.Events[at], failed.err, at == 0); err != nil {
+			return 0, err
+		}
+		return max(at, 1), nil
+	}
+	careful := a.careful > 0
+	a.careful = carefulBatches
+	switch {
+	case at >= 0:
+		a.condemns[batch.Events[at].Position] = failed
+	case !careful:
+	case o.ran > 1: // refused at the end, by what only then is checked
+		return o.done / 2, nil
+	case o.ran == 1:
+		if a.blame(failed) == eventstore.Environment {
+			return 0, a.away(batch.Events[o.last], failed)
+		}
+		a.condemns[batch.Events[o.last].Position] = failed
+	default:
+		return 0, fmt.Errorf("consumer: pass by events for %s: %w", a.w.spec.Ref, failed.err)
+	}
+	return len(batch.Events), nil
+}
+
+// away is what an event has found away, which everything waits for.
+func (a *application) away(e eventstore.RecordedEvent, failed *failedError) error {
+	a.tellFailure(parking.Failure{Message: e, Kind: eventstore.Environment, Err: failed.err}, 0)
+	return fmt.Errorf("consumer: %s waits for what %q at position %s found away: %w", a.w.spec.Ref, e.Type, e.Position, failed.err)
+}
+
+// swiftly applies the first n events at once, without those of sequences that are set aside.
+func (a *application) swiftly(batch Batch, n int) outcome {
+	s := a.sift(batch, n)
+	o := outcome{done: s.n, to: batch.target(a.reached, a.lease.partitions, s.n), ran: len(s.events)}
+	if len(s.events) == 0 {
+		// Committed by the tenure, with its progress.
+		o.err = a.commit(o.to, s.changes, func(*pgx.Batch) {})
+		o.committed = o.err == nil
+		return o
+	}
+	o.err = a.transact(a.work, s.events, o.to, s.changes)
+	if o.committed = o.err == nil; o.committed {
+		a.w.probing = false
+		return o
+	}
+	var failed *failedError
+	if errors.As(o.err, &failed) && failed.index >= 0 && s.at != nil {
+		o.err = &failedError{s.at[failed.index], failed.kind, failed.err}
+	}
+	return o
+}
+
+// sifted are the events of a batch that are to be applied, and what becomes of the others.
+type sifted struct {
+	n       int // of the batch
+	events  []eventstore.RecordedEvent
+	at      []int // their places in the batch; nil when nothing is left out
+	changes *parking.Changes
+}
+
+// sift takes the first n events of a batch, or fewer when one is to find out whether what was away is back. While nothing is
+// set aside it looks at none of them.
+func (a *application) sift(batch Batch, n int) sifted {
+	set := a.lease.parked
+	if set.Len() == 0 && len(batch.Held) == 0 {
+		if a.w.probing {
+			n = min(n, 1)
+		}
+		return sifted{n: n, events: batch.Events[:n]}
+	}
+	s := sifted{changes: set.Change(), at: make([]int, 0, n)}
+	from := a.hold(s.changes, batch.Held)
+	for i, e := range batch.Events[:n] {
+		s.n = i + 1
+		if key := (parking.Key{Sequence: e.PartitionKey}); a.aside(s.changes, from, key, e) {
+			a.pass(s.changes, key, e)
+			continue
+		}
+		s.at = append(s.at, i)
+		s.events = append(s.events, e)
+		if a.w.probing {
+			break
+		}
+	}
+	return s
+}
+
+// aside says whether an event is to be passed by. from says where sequences begin that this batch sets aside.
+func (a *application) aside(c *parking.Changes, from map[string]eventstore.Position, key parking.Key, e eventstore.RecordedEvent) bool {
+	if at, ok := from[e.PartitionKey]; ok && e.Position.Before(at) {
+		return false
+	}
+	return c.Aside(key)
+}
+
+func (a *application) pass(c *parking.Changes, key parking.Key, e eventstore.RecordedEvent) {
+	c.Passed(key, e.Position)
+	if a.keeps {
+		c.Hold(parking.Held{Key: key, Message: e, Present: true})
+	}
+}
+
+// hold writes down what the feed has kept, and returns where sequences begin that are set aside by it.
+func (a *application) hold(c *parking.Changes, held []HeldMessage) (from map[string]eventstore.Position) {
+	for _, h := range held {
+		key := parking.Key{Sequence: h.Event.PartitionKey}
+		if h.Kind != Redelivered {
+			if _, known := a.lease.parked.Get(key); !known {
+				if from == nil {
+					from = map[string]eventstore.Position{}
+				}
+				if at, ok := from[key.Sequence]; !ok || h.Event.Position.Before(at) {
+					from[key.Sequence] = h.Event.Position
+				}
+			}
+			c.Await(key, h.Event.Partition, h.Event.Position, a.w.now())
+			c.Passed(key, h.Event.Position)
+		}
+		c.Hold(parking.Held{
+			Key: key, Message: h.Event, Previous: h.Previous, Present: h.Kind != Awaited, Fill: h.Kind == Redelivered,
+		})
+	}
+	return from
 }
 
 // reached are the marks of the first n events, for observers of a stream.
@@ -137,55 +313,4 @@ func (b Batch) reached(n int) []eventstore.Mark {
 		return b.Marks
 	}
 	return marksOf(b.Events[:n])
-}
-
-// suspect is the first event that is not applied because it failed.
-type suspect struct {
-	event    eventstore.RecordedEvent // without its payload
-	attempts int
-	err      error
-}
-
-func (s *suspect) is(e eventstore.RecordedEvent) bool {
-	return s.attempts > 0 && s.event.Position == e.Position
-}
-
-func (s *suspect) among(events []eventstore.RecordedEvent) bool {
-	for _, e := range events {
-		if s.is(e) {
-			return true
-		}
-	}
-	return false
-}
-
-func (s *suspect) failed(w *Worker) *HandlerError {
-	return &HandlerError{Consumer: w.spec.Name, Version: w.spec.Version, Event: s.event, Attempts: s.attempts, Err: s.err}
-}
-
-// verdict ends the consumer when the event has had its attempts.
-func (s *suspect) verdict(w *Worker) error {
-	if s.attempts < w.cfg.Attempts {
-		return nil
-	}
-	return &stopError{s.failed(w)}
-}
-
-// suspected counts a failed attempt, and waits before the next when the event is the next to be tried.
-func (a *application) suspected(event eventstore.RecordedEvent, cause error, next bool) error {
-	if !a.suspect.is(event) {
-		event.Data = nil
-		a.suspect = suspect{event: event}
-	}
-	a.suspect.attempts++
-	a.suspect.err = cause
-	a.w.become(Retrying, a.suspect.failed(a.w).Error())
-	if !next || a.suspect.attempts >= a.w.cfg.Attempts {
-		return nil
-	}
-	retry := backoff{step: firstPause << min(a.suspect.attempts, 8) / 4}
-	if !pause(a.held, retry.next()) {
-		return a.held.Err()
-	}
-	return nil
 }

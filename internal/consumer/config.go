@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/retry"
 )
 
 const (
@@ -20,6 +21,8 @@ const (
 	defaultBatch    = 500
 	maxBatch        = 100_000
 	defaultAttempts = 5
+	defaultParked   = 10_000
+	maxParked       = 100_000
 )
 
 // Config of a worker. The zero value works.
@@ -28,8 +31,24 @@ type Config struct {
 	Lease time.Duration
 	// BatchSize is the greatest number of events of one transaction. Default 500.
 	BatchSize int
-	// Attempts is how often a failing event is applied before the consumer stops. Default 5.
+	// OnFailure says what becomes of an event that fails. Default [ParkSequence].
+	OnFailure OnFailure
+	// Attempts is how often a failing event is applied before its sequence is parked, or before the consumer stops.
+	// Default 5.
 	Attempts int
+	// RetryBase and RetryCap bound the pauses between attempts at a sequence that is set aside; see [retry.Policy].
+	// Default 1 s and 60 s.
+	RetryBase, RetryCap time.Duration
+	// Budget bounds the retries of sequences that are set aside. Workers of one handler share one. Default: one of the
+	// worker's own, with the defaults of [retry.Budget].
+	Budget *retry.Budget
+	// Classify judges what an Applier returns, except what the connection to Daybook's database says, which is judged
+	// before, and events that cannot be decoded or have an unknown type, which are permanent. Default: all is transient.
+	Classify eventstore.Classifier
+	// MaxParked is how many sequences may be set aside; before the next failing event the consumer stops. Default 10,000.
+	MaxParked int
+	// Clock says when sequences are due. Default [time.Now]. Leases are by the database's clock.
+	Clock func() time.Time
 	// Logger gets a line per change of state. Default: none.
 	Logger *slog.Logger
 	// Observer is told of each batch. Default: none.
@@ -38,7 +57,21 @@ type Config struct {
 	Home any
 	// Probe, for tests, is called with the name of each place where a crash would hurt most. Default: none.
 	Probe func(place string)
+
+	unfenced bool // for tests that show what the fence is for: adding and removing sequences raises nothing
 }
+
+// OnFailure says what becomes of an event that fails.
+type OnFailure uint8
+
+const (
+	// ParkSequence sets the event's sequence aside, in the transaction of the checkpoint. It is tried again when it is due,
+	// and everything else goes on.
+	ParkSequence OnFailure = iota
+	// StopConsumer tries the event again in place, with growing pauses, while everything waits, and stops the consumer just
+	// before it when it has had its attempts.
+	StopConsumer
+)
 
 // The places that Config.Probe is told.
 const (
@@ -46,6 +79,14 @@ const (
 	ProbeApplied = "applied"
 	// ProbeCommitted: the transaction is committed, and the worker does not know it yet.
 	ProbeCommitted = "committed"
+	// ProbeParked: a sequence was set aside, and the transaction is committed.
+	ProbeParked = "parked"
+	// ProbeRetried: the letter of a sequence was tried again, and how that ended is committed.
+	ProbeRetried = "retried"
+	// ProbeDrained: what is queued behind a letter went on, and the transaction is committed.
+	ProbeDrained = "drained"
+	// ProbeReleased: a sequence was released, and the transaction is committed.
+	ProbeReleased = "released"
 	// ProbeTaken: the lease is taken, and nothing is read.
 	ProbeTaken = "taken"
 )
@@ -65,11 +106,27 @@ func (c Config) Validate() error {
 	}
 	if c.Attempts < 0 {
 		fault("Config.Attempts: %d: must be at least 1, or 0 for %d", c.Attempts, defaultAttempts)
+	} else if err := c.policy().Validate(); err != nil {
+		fault("Config.RetryBase, Config.RetryCap: %v, %v: %w", c.RetryBase, c.RetryCap, err)
+	}
+	if c.OnFailure > StopConsumer {
+		fault("Config.OnFailure: %d: must be ParkSequence or StopConsumer", c.OnFailure)
+	}
+	if c.MaxParked < 0 || c.MaxParked > maxParked {
+		fault("Config.MaxParked: %d: must be between 1 and %d, or 0 for %d", c.MaxParked, maxParked, defaultParked)
 	}
 	return errors.Join(faults...)
 }
 
+func (c Config) policy() retry.Policy {
+	return retry.Policy{Attempts: c.Attempts, Base: c.RetryBase, Cap: c.RetryCap}
+}
+
 func (c Config) withDefaults() Config {
+	c.MaxParked = cmp.Or(c.MaxParked, defaultParked)
+	if c.Budget == nil {
+		c.Budget = new(retry.Budget)
+	}
 	c.Lease = cmp.Or(c.Lease, defaultLease)
 	c.BatchSize = cmp.Or(c.BatchSize, defaultBatch)
 	c.Attempts = cmp.Or(c.Attempts, defaultAttempts)

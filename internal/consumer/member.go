@@ -70,6 +70,9 @@ func (m *Member) Run(ctx context.Context, db *pgxpool.Pool) error {
 	return runBeside(ctx, db, func() { m.beat(ctx, db) }, m.workers...)
 }
 
+// Lease is that of the workers.
+func (m *Member) Lease() time.Duration { return m.cfg.Lease }
+
 // Missing are segments that nobody has owned for a while.
 func (m *Member) Missing() []Missing {
 	m.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/parking"
 )
 
 // NewTask returns a worker that runs a loop of its own while it owns a segment of ref: what follows the log, but does not
@@ -48,7 +49,12 @@ func (t *Tenure) Work() context.Context { return t.work }
 // owner has taken over, and nothing of it is kept then. A commit that only a crash of the server takes back is
 // acknowledged early: it must be harmless to do again what it stands for.
 func (t *Tenure) Commit(to eventstore.Position, queue func(*pgx.Batch)) error {
-	return t.commit(ProgressAt(to), func(b *pgx.Batch) {
+	return t.CommitWith(to, nil, queue)
+}
+
+// CommitWith is [Tenure.Commit] together with changes to what is set aside, which may be nil.
+func (t *Tenure) CommitWith(to eventstore.Position, c *parking.Changes, queue func(*pgx.Batch)) error {
+	return t.commit(ProgressAt(to), c, func(b *pgx.Batch) {
 		b.Queue("SELECT set_config('synchronous_commit', 'off', true), set_config('enable_seqscan', 'off', true)")
 		queue(b)
 	})

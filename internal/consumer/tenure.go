@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/daybook-go/daybook/internal/parking"
 )
 
 // Tenure is one period of ownership. One goroutine runs it.
@@ -22,6 +24,7 @@ type Tenure struct {
 
 	applied Progress  // committed
 	moved   time.Time // when that was
+	plans   plans
 }
 
 // tenure runs the worker's loop until the lease is lost, the worker is asked to end, or something fails that needs the
@@ -57,9 +60,12 @@ func (w *Worker) tenure(ctx context.Context, db *pgxpool.Pool, l *lease, settled
 	t := &Tenure{
 		w: w, db: db, lease: l, held: held, work: within(work, w.spec.Ref), settled: settled,
 		place: place{w.spec.Ref, w.spec.Segment, l.store}, applied: l.applied,
+		plans: plans{some: true},
 	}
 	w.become(Running, "")
 	t.note()
+	t.tellParked()
+	defer t.forget()
 	signals.enter(t.place, Reached{l.applied, w.cfg.Home})
 	defer signals.leave(t.place)
 	err := w.loop(t)
@@ -95,4 +101,11 @@ func (t *Tenure) lookedAt(err error) error {
 		return &stopError{fmt.Errorf("consumer: %s at position %s: %w", t.w.spec.Ref, t.applied.Floor(), err)}
 	}
 	return fmt.Errorf("consumer: read for %s after position %s: %w", t.w.spec.Ref, t.applied.Floor(), err)
+}
+
+// forget: another owner may set aside or release from now on.
+func (t *Tenure) forget() {
+	t.w.mu.Lock()
+	t.w.status.Parked = parking.Counts{}
+	t.w.mu.Unlock()
 }

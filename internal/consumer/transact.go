@@ -10,21 +10,23 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/parking"
 )
 
 // failedError is an attempt that failed through an event or its code. index is -1 when nobody can say which event.
 type failedError struct {
 	index int
+	kind  eventstore.FailureKind
 	err   error
 }
 
 func (e *failedError) Error() string { return e.err.Error() }
 func (e *failedError) Unwrap() error { return e.err }
 
-// transact applies events and moves the progress in one transaction of two round trips: BEGIN with what must be read,
-// then the effects with the fence and COMMIT. Handlers add their own statements in between.
-func (t *Tenure) transact(events []eventstore.RecordedEvent, to Progress) error {
-	plan, err := t.w.spec.Applier.Plan(t.work, events)
+// transact applies events, moves the progress and changes what is set aside, in one transaction of two round trips: BEGIN
+// with what must be read, then the effects with the fence and COMMIT. Handlers add their own statements in between.
+func (t *Tenure) transact(ctx context.Context, events []eventstore.RecordedEvent, to Progress, c *parking.Changes) error {
+	plan, err := t.w.spec.Applier.Plan(ctx, events)
 	if err != nil {
 		return t.judge(err, false, true)
 	}
@@ -45,34 +47,54 @@ func (t *Tenure) transact(events []eventstore.RecordedEvent, to Progress) error 
 	}
 
 	last := &pgx.Batch{}
-	if err := plan.Apply(t.work, tx, last); err != nil {
+	if err := plan.Apply(ctx, tx, last); err != nil {
 		return t.rollback(conn, err, true)
 	}
-	t.w.cfg.Probe(ProbeApplied)
-	t.queueFence(last, to)
-	last.Queue("commit")
-	if err := conn.SendBatch(t.work, last).Close(); err != nil {
-		return t.rollback(conn, err, false)
+	if err := t.conclude(conn, last, to, c); err != nil {
+		return err
 	}
-	t.w.cfg.Probe(ProbeCommitted)
 	if c, ok := plan.(Committed); ok {
 		c.Committed()
 	}
 	return nil
 }
 
-func (t *Tenure) queueFence(b *pgx.Batch, to Progress) {
+// conclude sends the last effects with the fence and COMMIT.
+func (t *Tenure) conclude(conn *pgxpool.Conn, last *pgx.Batch, to Progress, c *parking.Changes) error {
+	t.w.cfg.Probe(ProbeApplied)
+	var n noting
+	t.queueFence(last, to, c)
+	queueChanges(last, c, &n)
+	last.Queue("commit")
+	if err := conn.SendBatch(t.work, last).Close(); err != nil {
+		return t.unnoted(t.rollback(conn, err, false), n)
+	}
+	t.w.cfg.Probe(ProbeCommitted)
+	t.noted(c)
+	return nil
+}
+
+// unnoted makes of a failure to write down what is set aside something that is waited out.
+func (t *Tenure) unnoted(err error, n noting) error {
+	var failed *failedError
+	if n.failed() && errors.As(err, &failed) {
+		return fmt.Errorf("consumer: write down what %s sets aside: %w", t.w.spec.Ref, failed.err)
+	}
+	return err
+}
+
+func (t *Tenure) queueFence(b *pgx.Batch, to Progress, c *parking.Changes) {
 	rows := t.applied.movesTo(to)
 	b.Queue(t.w.sql.commit, t.w.spec.Name, t.w.spec.Version, t.w.spec.Segment, t.lease.epoch, t.lease.parkedRev, t.applied.floor, to.floor,
-		rows.topics, rows.partitions, rows.before, rows.after)
+		rows.topics, rows.partitions, rows.before, rows.after, c != nil && c.Raises() && !t.w.cfg.unfenced)
 }
 
 // move commits progress without events.
-func (t *Tenure) move(to Progress) error { return t.commit(to, func(*pgx.Batch) {}) }
+func (t *Tenure) move(to Progress) error { return t.commit(to, nil, func(*pgx.Batch) {}) }
 
-// commit commits progress together with what queue adds, in one round trip. The transaction is an explicit one because
-// the role's default isolation may be any.
-func (t *Tenure) commit(to Progress, queue func(*pgx.Batch)) error {
+// commit commits progress and changes together with what queue adds, in one round trip. The transaction is an explicit one
+// because the role's default isolation may be any.
+func (t *Tenure) commit(to Progress, c *parking.Changes, queue func(*pgx.Batch)) error {
 	conn, err := t.db.Acquire(t.work)
 	if err != nil {
 		return t.unavailable(err)
@@ -81,29 +103,37 @@ func (t *Tenure) commit(to Progress, queue func(*pgx.Batch)) error {
 	b := &pgx.Batch{}
 	b.Queue("begin isolation level read committed read write")
 	queue(b)
-	t.queueFence(b, to)
+	var n noting
+	t.queueFence(b, to, c)
+	queueChanges(b, c, &n)
 	b.Queue("commit")
 	if err := conn.SendBatch(t.work, b).Close(); err != nil {
-		err = t.rollback(conn, err, false)
+		err = t.unnoted(t.rollback(conn, err, false), n)
 		var failed *failedError
 		if errors.As(err, &failed) { // no event is to blame
 			return fmt.Errorf("consumer: move %s to position %s: %w", t.w.spec.Ref, to.Floor(), failed.err)
 		}
 		return err
 	}
+	t.noted(c)
 	t.committed(to)
 	return nil
 }
 
 // rollback ends the transaction, so that its locks are gone before the next attempt, and judges what went wrong.
 func (t *Tenure) rollback(conn *pgxpool.Conn, cause error, handler bool) error {
+	return t.judge(cause, t.clear(conn), handler)
+}
+
+// clear ends the transaction, if there is one. It reports whether the connection was gone.
+func (t *Tenure) clear(conn *pgxpool.Conn) (dead bool) {
 	dead, state := connState(conn.Conn())
 	if !dead && state != 'I' {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.work), time.Second)
 		_, _ = conn.Exec(ctx, "rollback") // when it fails the pool closes the connection, which ends the transaction too
 		cancel()
 	}
-	return t.judge(cause, dead, handler)
+	return dead
 }
 
 // judge turns what went wrong into a *failedError, errLost, a *stopError, or an error that is waited out.
@@ -131,9 +161,15 @@ func (t *Tenure) judge(err error, dead, handler bool) error {
 		return fmt.Errorf("%w: %v", errLost, err)
 	case environment, history:
 		return fmt.Errorf("consumer: apply events for %s after position %s: %w", t.w.spec.Ref, t.applied.Floor(), err)
-	default:
-		return &failedError{index, err}
 	}
+	f := &failedError{index: index, err: err}
+	if at == nil && !handler {
+		return f
+	}
+	if f.kind = t.w.kindOf(err); f.kind == eventstore.Environment && index < 0 {
+		return fmt.Errorf("consumer: %s waits for what was found away: %w", t.w.spec.Ref, err)
+	}
+	return f
 }
 
 func (t *Tenure) unavailable(err error) error {

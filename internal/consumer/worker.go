@@ -35,6 +35,9 @@ type Worker struct {
 	loop   func(*Tenure) error // what the worker does while it owns the segment
 	member *Member             // says whether the segment is this process's; nil: whoever takes it first has it
 
+	// probing: something was away, and one event alone finds out whether it is back. Only the worker's goroutine uses it.
+	probing bool
+
 	mu     sync.Mutex
 	status Status
 }
@@ -143,6 +146,7 @@ func (w *Worker) run(ctx context.Context, db *pgxpool.Pool) {
 		default:
 			// The outcome of the last commit may be unknown: only the floor tells, and taking the lease again reads it.
 			w.become(Waiting, err.Error())
+			w.probing = true
 			pause(ctx, retry.next())
 		}
 	}
@@ -192,4 +196,4 @@ func settingsSQL(lease time.Duration, relaxed bool) string {
 }
 
 // commitSQL is the fence: it raises unless the worker still owns the segment and the progress is where it left it.
-const commitSQL = `SELECT {schema}.commit_batch($1, $2, $3, $4, $5, $6, $7, $8::text[], $9::int[], $10::bigint[], $11::bigint[], false)`
+const commitSQL = `SELECT {schema}.commit_batch($1, $2, $3, $4, $5, $6, $7, $8::text[], $9::int[], $10::bigint[], $11::bigint[], $12)`

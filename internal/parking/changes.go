@@ -14,8 +14,10 @@ import (
 type Failure struct {
 	Topic   string // of a relay's message; empty otherwise
 	Message eventstore.RecordedEvent
-	Kind    eventstore.FailureKind
-	Err     error
+	// Previous is the position of the message before it in its topic and partition; of a relay's message.
+	Previous eventstore.Position
+	Kind     eventstore.FailureKind
+	Err      error
 	// Handler is what failed, as people and fingerprints know it.
 	Handler string
 	At      time.Time
@@ -110,7 +112,7 @@ func (c *Changes) begin(k Key, partition int, at eventstore.Position, now time.T
 // stopped. The message becomes an open letter; a letter of it that there was goes on.
 func (c *Changes) Park(f Failure) {
 	ch := c.begin(Key{f.Topic, f.Message.PartitionKey}, f.Message.Partition, f.Message.Position, f.At)
-	ch.seq.First = f.Message.Position
+	ch.seq.First, ch.seq.Previous = f.Message.Position, f.Previous
 	ch.seq.Last = later(ch.seq.Last, f.Message.Position)
 	ch.fail(f)
 	c.letter(c.set.texts.park, f, 1)
@@ -182,6 +184,29 @@ func (c *Changes) Advance(k Key, through eventstore.Position, n int) {
 	ch.seq.Queued = max(ch.seq.Queued-int64(n), 0)
 }
 
+// Drain lets what is queued behind go on, because there is no open letter.
+func (c *Changes) Drain(k Key) {
+	ch := c.of(k)
+	ch.altered = true
+	ch.seq.State, ch.seq.DueAt = Draining, time.Time{}
+}
+
+// Follow notes the message of a relay's topic and partition before the first that has not taken effect.
+func (c *Changes) Follow(k Key, previous eventstore.Position) {
+	ch := c.of(k)
+	ch.altered, ch.seq.Previous = true, previous
+}
+
+// Altered reports whether sequences are more than counted: they come, go, or change their state or place.
+func (c *Changes) Altered() bool {
+	for _, ch := range c.byKey {
+		if ch.altered {
+			return true
+		}
+	}
+	return false
+}
+
 // Release lets a sequence go on with everybody else. Nothing of it may be queued any more.
 func (c *Changes) Release(k Key) {
 	ch := c.of(k)
@@ -202,7 +227,9 @@ func (c *Changes) Await(k Key, partition int, at eventstore.Position, now time.T
 // there stays as it is.
 func (c *Changes) Hold(h Held) {
 	c.held = append(c.held, h)
-	c.of(h.Key).wake = true
+	if ch := c.of(h.Key); h.Present && (h.Fill || !h.Message.Position.After(ch.seq.First)) {
+		ch.wake = true
+	}
 }
 
 // Drop forgets what is held of a sequence up to a position.
@@ -221,9 +248,10 @@ func (c *Changes) Queue(b *pgx.Batch) {
 		case ch.gone:
 		case !ch.before && ch.altered:
 			b.Queue(x.add, o.Consumer, o.Version, k.Topic, k.Sequence, s.Partition, string(s.State), dueOf(s), s.First.Ordinal(),
-				s.Last.Ordinal(), s.Queued, s.Since)
+				s.Last.Ordinal(), s.Previous.Ordinal(), s.Queued, s.Since)
 		case ch.altered:
-			b.Queue(x.alter, o.Consumer, o.Version, k.Topic, k.Sequence, string(s.State), dueOf(s), s.First.Ordinal(), s.Last.Ordinal(), s.Queued)
+			b.Queue(x.alter, o.Consumer, o.Version, k.Topic, k.Sequence, string(s.State), dueOf(s), s.First.Ordinal(), s.Last.Ordinal(), s.Previous.Ordinal(),
+				s.Queued)
 		case ch.before:
 			counted.add(s)
 		}

@@ -56,6 +56,8 @@ type Sequence struct {
 	DueAt time.Time
 	// First is where it stands: everything of the sequence below has taken effect. Last is the last message that is known.
 	First, Last eventstore.Position
+	// Previous is the position of a message of its topic and partition before First; of relays only.
+	Previous eventstore.Position
 	// Queued is how many messages are known behind the one that failed.
 	Queued int64
 	Since  time.Time

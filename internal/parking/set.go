@@ -44,9 +44,10 @@ func Load(ctx context.Context, q Querier, o Owner, first, last int) (*Set, error
 	}
 	var x Sequence
 	var due *time.Time
-	var from, to int64
-	_, err = pgx.ForEachRow(rows, []any{&x.Topic, &x.Sequence, &x.Partition, &x.State, &due, &from, &to, &x.Queued, &x.Since}, func() error {
-		x.First, x.Last, x.DueAt = eventstore.PositionAt(from), eventstore.PositionAt(to), time.Time{}
+	var from, to, previous int64
+	_, err = pgx.ForEachRow(rows, []any{&x.Topic, &x.Sequence, &x.Partition, &x.State, &due, &from, &to, &previous, &x.Queued, &x.Since}, func() error {
+		x.First, x.Last, x.Previous = eventstore.PositionAt(from), eventstore.PositionAt(to), eventstore.PositionAt(previous)
+		x.DueAt = time.Time{}
 		if due != nil {
 			x.DueAt = *due
 		}
@@ -228,5 +229,5 @@ func (h *dueHeap) Pop() any {
 }
 
 const loadSQL = `
-SELECT topic, sequence, partition, state, due_at, first_position, last_position, queued, since
+SELECT topic, sequence, partition, state, due_at, first_position, last_position, previous, queued, since
   FROM {schema}.parked WHERE consumer = $1 AND version = $2 AND partition BETWEEN $3 AND $4`

@@ -24,11 +24,11 @@ func textsFor(o Owner) *texts {
 }
 
 const addSQL = `
-INSERT INTO {schema}.parked (consumer, version, topic, sequence, partition, state, due_at, first_position, last_position, queued, since)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
+INSERT INTO {schema}.parked (consumer, version, topic, sequence, partition, state, due_at, first_position, last_position, previous, queued, since)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`
 
 const alterSQL = `
-UPDATE {schema}.parked SET state = $5, due_at = $6, first_position = $7, last_position = $8, queued = $9
+UPDATE {schema}.parked SET state = $5, due_at = $6, first_position = $7, last_position = $8, previous = $9, queued = $10
  WHERE consumer = $1 AND version = $2 AND topic = $3 AND sequence = $4`
 
 const countSQL = `

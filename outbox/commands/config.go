@@ -65,7 +65,7 @@ const (
 // inner is the configuration of the consumer, which never gives up: no command can make it fail.
 func (c Config) inner() consumer.Config {
 	return consumer.Config{
-		Lease: c.Lease, BatchSize: c.BatchSize, Attempts: math.MaxInt32, Logger: c.Logger, Observer: c.Observer, Probe: c.probe,
+		Lease: c.Lease, BatchSize: c.BatchSize, OnFailure: consumer.StopConsumer, Attempts: math.MaxInt32, Logger: c.Logger, Observer: c.Observer, Probe: c.probe,
 	}
 }
 

@@ -1,0 +1,197 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/parking"
+)
+
+const (
+	// carefulEvents bounds a transaction with a savepoint for each event: a session with more than 64 of them makes every
+	// other one look up whose they are.
+	carefulEvents = 50
+	// carefulBatches is how many transactions without a failure it takes until events are applied all at once again.
+	carefulBatches = 3
+)
+
+// carefully applies the first n events one by one in one transaction. One that fails is rolled back alone and set aside
+// with the failure; what healthy events do stays, and they have run once.
+func (a *application) carefully(batch Batch, n int) (o outcome) {
+	conn, err := a.db.Acquire(a.work)
+	if err != nil {
+		o.err = a.unavailable(err)
+		return o
+	}
+	defer conn.Release()
+	first := &pgx.Batch{}
+	first.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite})
+	first.Queue(a.w.sql.settings)
+	begun := conn.SendBatch(a.work, first)
+	w := walk{a: a, conn: conn, tx: begun.Tx(), changes: a.lease.parked.Change(), o: &o}
+	if err := begun.Close(); err != nil {
+		o.err = a.rollback(conn, err, false)
+		return o
+	}
+	w.from = a.hold(w.changes, batch.Held)
+	then := w.over(batch.Events[:n])
+	if o.err != nil { // the transaction is gone, or of no use
+		a.clear(conn)
+		return o
+	}
+	if o.done == 0 && then != nil && len(batch.Held) == 0 { // nothing before what ends it
+		a.clear(conn)
+		o.err = then
+		return o
+	}
+	o.to = batch.target(a.reached, a.lease.partitions, o.done)
+	if o.err = a.conclude(conn, &pgx.Batch{}, o.to, w.changes); o.err != nil {
+		return o
+	}
+	o.committed, o.err = true, then
+	w.committed()
+	return o
+}
+
+// walk goes over events one by one.
+type walk struct {
+	a       *application
+	conn    *pgxpool.Conn
+	tx      pgx.Tx
+	changes *parking.Changes
+	from    map[string]eventstore.Position
+	o       *outcome
+
+	plans    []Committed
+	failures []parking.Failure
+}
+
+// over sets o.done to the number of events before the one that ends it, if there is one, and returns why it does. When the
+// transaction is gone o.err says why.
+func (w *walk) over(events []eventstore.RecordedEvent) (then error) {
+	a := w.a
+	for i, e := range events {
+		key := parking.Key{Sequence: e.PartitionKey}
+		w.o.done = i
+		if a.aside(w.changes, w.from, key, e) {
+			a.pass(w.changes, key, e)
+			continue
+		}
+		failed, tried := a.condemns[e.Position], false
+		if failed == nil {
+			if a.w.probing && w.o.ran > 0 {
+				return nil
+			}
+			w.o.ran, w.o.last, tried = w.o.ran+1, i, true
+			plan, err := a.one(w.conn, w.tx, e)
+			if err == nil {
+				if c, ok := plan.(Committed); ok {
+					w.plans = append(w.plans, c)
+				}
+				continue
+			}
+			if !errors.As(err, &failed) {
+				w.o.err = err
+				return nil
+			}
+		}
+		if failed.kind == eventstore.Environment {
+			return a.away(e, failed)
+		}
+		if tried && !a.undo(w.conn) { // with it, what the events before have done
+			w.o.done = i + 1
+			w.o.err = &failedError{i, failed.kind, failed.err}
+			return nil
+		}
+		f := a.w.failure(e, failed.kind, failed.err, 1)
+		if _, known := a.lease.parked.Get(key); !known && a.lease.parked.Len()+w.changes.Added() >= a.w.cfg.MaxParked {
+			a.tellFailure(f, 1)
+			e.Data = nil
+			return &stopError{fmt.Errorf("consumer: %s has set aside %d sequences, as many as Config.MaxParked allows; "+
+				"the handler may be broken, and not the messages: %w", a.w.spec.Ref, a.w.cfg.MaxParked,
+				&HandlerError{Consumer: a.w.spec.Name, Version: a.w.spec.Version, Event: e, Attempts: 1, Err: failed.err})}
+		}
+		w.changes.Park(f)
+		w.failures = append(w.failures, f)
+	}
+	w.o.done = len(events)
+	return nil
+}
+
+func (w *walk) committed() {
+	a := w.a
+	for _, c := range w.plans {
+		c.Committed()
+	}
+	a.w.probing = a.w.probing && w.o.ran == 0
+	for _, f := range w.failures {
+		delete(a.condemns, f.Message.Position)
+		a.tellFailure(f, 1)
+		a.w.cfg.Probe(ProbeParked)
+	}
+	if len(w.failures) > 0 {
+		a.careful = carefulBatches
+	} else {
+		a.careful--
+	}
+}
+
+// The savepoint of an event, and one more to find out what would be refused at COMMIT: rolling back to it leaves deferred
+// constraints deferred, and what triggers have done to them undone until then.
+const (
+	beforeEvent = "savepoint daybook_event"
+	undoEvent   = "rollback to savepoint daybook_event; release savepoint daybook_event"
+)
+
+var afterEvent = [...]string{
+	"savepoint daybook_check", "set constraints all immediate", "rollback to savepoint daybook_check", "release savepoint daybook_event",
+}
+
+// one applies one event within a transaction that has others.
+func (t *Tenure) one(conn *pgxpool.Conn, tx pgx.Tx, e eventstore.RecordedEvent) (Plan, error) {
+	fail := func(err error) error {
+		dead, _ := connState(conn.Conn())
+		return t.judge(err, dead, true)
+	}
+	first := &pgx.Batch{}
+	first.Queue(beforeEvent)
+	plan, planned := t.w.spec.Applier.Plan(t.work, []eventstore.RecordedEvent{e})
+	if planned == nil {
+		plan.Load(first)
+	}
+	if err := conn.SendBatch(t.work, first).Close(); err != nil {
+		return nil, fail(err)
+	}
+	if planned != nil {
+		return nil, fail(planned)
+	}
+	last := &pgx.Batch{}
+	if err := plan.Apply(t.work, tx, last); err != nil {
+		return nil, fail(err)
+	}
+	for _, sql := range afterEvent {
+		last.Queue(sql)
+	}
+	if err := conn.SendBatch(t.work, last).Close(); err != nil {
+		return nil, fail(err)
+	}
+	return plan, nil
+}
+
+// undo rolls back the event that failed, and reports false when the transaction around it is gone.
+func (t *Tenure) undo(conn *pgxpool.Conn) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.work), time.Second)
+	defer cancel()
+	if dead, state := connState(conn.Conn()); dead || state == 'I' {
+		return false
+	}
+	_, err := conn.Conn().PgConn().Exec(ctx, undoEvent).ReadAll()
+	dead, state := connState(conn.Conn())
+	return err == nil && !dead && state == 'T'
+}
