@@ -111,7 +111,7 @@
 //	428  precondition-required
 //	429  share: this tenant has more in hand than its share
 //	500  fault
-//	503  overloaded, busy, timeout, unconfirmed, unavailable, stale, stopped, watchers: with Retry-After, send it again
+//	503  overloaded, busy, timeout, unconfirmed, unavailable, stale, stopped, set-aside, watchers: with Retry-After, send it again
 //	503  expired: without Retry-After, as this key has had its answer: it came too late, and never will be carried out
 //
 // 429 is for what the caller can help, by sending less; all else that passes is 503 (RFC 6585, RFC 9110). That a command

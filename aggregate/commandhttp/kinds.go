@@ -31,6 +31,7 @@ const (
 	kindExpired      = "expired"
 	kindStale        = "stale"
 	kindStopped      = "stopped"
+	kindSetAside     = "set-aside"
 	kindUnavailable  = "unavailable"
 	kindWatchers     = "watchers"
 )
@@ -104,6 +105,10 @@ func builtin() []ProblemType {
 		{
 			Name: kindStopped, Status: http.StatusServiceUnavailable, Title: "What is read stands still",
 			Remedy: "what was written is stored: read without the token to see what was shown before, and tell the operator",
+		},
+		{
+			Name: kindSetAside, Status: http.StatusServiceUnavailable, Title: "What was written cannot be read here until it is mended",
+			Remedy: "what was written is stored; do not write again. Ask again later, or, for the answer as it is, add Prefer: handling=lenient",
 		},
 		{Name: kindUnavailable, Status: http.StatusServiceUnavailable, Title: "A part of the server is away", Remedy: sameKey},
 		{

@@ -157,6 +157,28 @@ func TestMethodsAndPaths(t *testing.T) {
 	}
 }
 
+// Who wants an answer all the same gets it, with how far it is known to be complete.
+func TestSetAside(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(_ *world, c *commandhttp.Config) {
+		c.Wait = func(context.Context, eventstore.Token) error {
+			return &commandhttp.SetAsideError{Lag: commandhttp.Lag{Behind: -1, Working: true}, What: "balances", Since: time.Now()}
+		}
+	})
+	w.rich(t, "a")
+	token := "Consistency-Token: " + w.token()
+	a := w.send(t, http.MethodGet, "/accounts/a", "", token)
+	a.says(t, http.StatusServiceUnavailable, map[string]any{"type": "urn:bank:set-aside", "detail": "balances"})
+	if a.header.Get("Retry-After") != "60" || a.body["since"] == nil {
+		t.Errorf("%v %s", a.header, a.text)
+	}
+	a = w.send(t, http.MethodGet, "/accounts/a", "", token, "Prefer: handling=lenient")
+	if a.says(t, http.StatusOK, nil); a.header.Get("Preference-Applied") != "handling=lenient" || a.header.Get("Etag") != "" ||
+		!strings.Contains(a.text, `"stale":{"want":`) {
+		t.Errorf("%v %s", a.header, a.text)
+	}
+}
+
 // A Wait that says nothing but that the time is over is as good.
 func TestUnknownLag(t *testing.T) {
 	t.Parallel()

@@ -128,6 +128,12 @@ func TestStatuses(t *testing.T) {
 		{"stale", 503, waits(&commandhttp.StaleError{Lag: commandhttp.Lag{Behind: 3}}), get, "", []string{fresh}, retry},
 		{"stale", 503, waits(&commandhttp.StaleError{}), post, one, []string{fresh, "Prefer: handling=lenient"}, retry},
 		{"stopped", 503, waits(&commandhttp.StoppedError{What: "balances", State: "paused"}), get, "", []string{fresh}, retry},
+		{"set-aside", 503, waits(&commandhttp.SetAsideError{What: "balances", RetryAfter: 7 * time.Second}), get, "", []string{fresh}, func(a answer) bool {
+			return a.header.Get("Retry-After") == "7" && strings.HasPrefix(a.body["detail"].(string), "balances ")
+		}},
+		{"set-aside", 503, waits(&commandhttp.SetAsideError{}), post, one, []string{fresh, "Prefer: handling=lenient"}, func(a answer) bool {
+			return a.header.Get("Retry-After") == "60"
+		}},
 	} {
 		if c.before != nil {
 			c.before()

@@ -1,6 +1,7 @@
 package commandhttp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -59,6 +60,31 @@ type StoppedError struct {
 // Error names what stands still.
 func (e *StoppedError) Error() string { return "commandhttp: " + e.What + " is " + e.State }
 
+// SetAsideError is what a Wait returns when something that the token may stand for could not be applied and is set aside, so
+// that the rest goes on. A lenient reader is answered all the same.
+type SetAsideError struct {
+	Lag
+	// What has set it aside, and Since when. They are shown to the caller; what failed, and why, is for the log.
+	What  string
+	Since time.Time
+	// RetryAfter is when it may help to ask again. Default 60 s.
+	RetryAfter time.Duration
+}
+
+// Error names what has set something aside.
+func (e *SetAsideError) Error() string { return "commandhttp: " + e.What + " has set something aside" }
+
+func (e *SetAsideError) problem() *Problem {
+	p := &Problem{
+		Kind: kindSetAside, RetryAfter: cmp.Or(e.RetryAfter, time.Minute),
+		Detail: e.What + " could not show what was written, and has set it aside; what was written is stored",
+	}
+	if !e.Since.IsZero() {
+		p.Extensions = map[string]any{"since": e.Since.UTC()}
+	}
+	return p
+}
+
 // tokenOf reads the headers Consistency-Token, which are all asked for.
 func (t Tokens) tokenOf(h http.Header) (eventstore.Token, error) {
 	var all eventstore.Token
@@ -98,7 +124,7 @@ func otherHistory() *Problem {
 }
 
 // WaitFunc returns nil when what is read shows the token, a [*StaleError] or the error of ctx when ctx has ended before, and
-// a [*StoppedError] when waiting is in vain. A [*eventstore.HistoryError] says that the log never had the token.
+// a [*StoppedError] or a [*SetAsideError] when waiting is in vain. A [*eventstore.HistoryError] says that the log never had the token.
 type WaitFunc func(ctx context.Context, token eventstore.Token) error
 
 // fresh is how fresh a caller wants an answer, and what the caller would rather have than none.
@@ -156,9 +182,15 @@ func (a *API) until(ctx context.Context, f fresh, wait WaitFunc, done *applied) 
 	defer cancel()
 	err := wait(patient, f.token)
 	var stale *StaleError
+	var aside *SetAsideError
 	switch {
 	case err == nil:
 		return nil, nil
+	case errors.As(err, &aside) && f.lenient:
+		done.note("handling=lenient")
+		return &aside.Lag, nil
+	case errors.As(err, &aside):
+		return nil, aside.problem()
 	case errors.As(err, &stale), patient.Err() != nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)):
 		lag := Lag{Behind: -1, Working: true}
 		if stale != nil {

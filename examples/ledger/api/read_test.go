@@ -165,6 +165,35 @@ func TestStoppedReadModel(t *testing.T) {
 	w.send(t, http.MethodGet, cash, "").says(t, http.StatusOK, nil)
 }
 
+// What the balances could not show is not shown as if it were all there is. Whose account it is of is nobody's business.
+func TestReadModelThatHasSetSomethingAside(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	posted := w.post(t, lunch)
+	w.catchUp(t, posted.header.Get(api.TokenHeader))
+	token, err := eventstore.ParseToken(posted.header.Get(api.TokenHeader))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mark := token.Marks()[0]
+	_, err = w.pool.Exec(t.Context(), `INSERT INTO daybook.parked (consumer, version, sequence, partition, state, first_position, last_position)
+		SELECT consumer, version, 'of somebody', $1, 'parked', $2, $2 FROM daybook.consumers WHERE consumer = 'balances'`, mark.Partition, mark.Position.Ordinal())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := w.send(t, http.MethodGet, cash, "", tokenOf(posted))
+	a.says(t, http.StatusServiceUnavailable, map[string]any{"type": "set-aside", "remedy": "is stored"})
+	if a.took > time.Second || a.header.Get("Retry-After") != "60" || a.body["since"] == nil || strings.Contains(a.text, "somebody") {
+		t.Errorf("after %s: %v %s", a.took, a.header, a.text)
+	}
+	a = w.send(t, http.MethodGet, cash, "", tokenOf(posted), "Prefer: handling=lenient")
+	if a.says(t, http.StatusOK, nil); !strings.Contains(a.text, `"-4.00"`) || !strings.Contains(a.text, `"stale":{"want":"`+mark.Position.String()) ||
+		a.header.Get("Preference-Applied") != "handling=lenient" || a.header.Get(api.LagHeader) != "" {
+		t.Errorf("lenient: %v %s", a.header, a.text)
+	}
+	w.send(t, http.MethodGet, cash, "").says(t, http.StatusOK, map[string]any{"stale": nil})
+}
+
 func TestManyPostsAreAllRead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
