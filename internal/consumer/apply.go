@@ -60,7 +60,7 @@ func applyEvents(t *Tenure) error {
 		if err != nil {
 			return t.lookedAt(err)
 		}
-		if len(batch.Events) == 0 && len(batch.Held) == 0 {
+		if len(batch.Events) == 0 && len(batch.Held) == 0 && batch.Queue == nil {
 			err = a.idle(batch)
 		} else {
 			err = a.apply(batch)
@@ -108,7 +108,7 @@ func (a *application) idle(batch Batch) error {
 func (a *application) apply(batch Batch) error {
 	a.w.cfg.Budget.First(a.w.now(), len(batch.Events))
 	n := len(batch.Events) // how many to try at once
-	for len(batch.Events) > 0 || len(batch.Held) > 0 {
+	for len(batch.Events) > 0 || len(batch.Held) > 0 || batch.Queue != nil {
 		if err := a.held.Err(); err != nil {
 			return err
 		}
@@ -138,6 +138,9 @@ func (a *application) apply(batch Batch) error {
 			}
 			batch = batch.rest(o.done)
 			batch.Held = nil
+			if len(batch.Events) == 0 {
+				batch.Queue = nil
+			}
 			n = len(batch.Events)
 		}
 		if o.err == nil {
@@ -243,7 +246,7 @@ type sifted struct {
 // set aside it looks at none of them.
 func (a *application) sift(batch Batch, n int) sifted {
 	set := a.lease.parked
-	if set.Len() == 0 && len(batch.Held) == 0 {
+	if set.Len() == 0 && len(batch.Held) == 0 && batch.Queue == nil {
 		if a.w.probing {
 			n = min(n, 1)
 		}
@@ -262,6 +265,9 @@ func (a *application) sift(batch Batch, n int) sifted {
 		if a.w.probing {
 			break
 		}
+	}
+	if s.n == len(batch.Events) {
+		s.changes.Also(batch.Queue)
 	}
 	return s
 }
@@ -285,6 +291,10 @@ func (a *application) pass(c *parking.Changes, key parking.Key, e eventstore.Rec
 func (a *application) hold(c *parking.Changes, held []HeldMessage) (from map[string]eventstore.Position) {
 	for _, h := range held {
 		key := parking.Key{Sequence: h.Event.PartitionKey}
+		if h.Kind == Discarded {
+			c.Forget(key, h.Event.Position)
+			continue
+		}
 		if h.Kind != Redelivered {
 			if _, known := a.lease.parked.Get(key); !known {
 				if from == nil {

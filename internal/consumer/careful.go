@@ -50,6 +50,9 @@ func (a *application) carefully(batch Batch, n int) (o outcome) {
 		o.err = then
 		return o
 	}
+	if o.done == len(batch.Events) {
+		w.changes.Also(batch.Queue)
+	}
 	o.to = batch.target(a.reached, a.lease.partitions, o.done)
 	if o.err = a.conclude(conn, &pgx.Batch{}, o.to, w.changes); o.err != nil {
 		return o

@@ -232,6 +232,20 @@ func (c *Changes) Hold(h Held) {
 	}
 }
 
+// Forget gives up the place that is kept for a message, unless its bytes are there. What is queued behind may be next.
+func (c *Changes) Forget(k Key, at eventstore.Position) {
+	o, x := c.set.owner, c.set.texts
+	c.ends = append(c.ends, func(b *pgx.Batch) { b.Queue(x.forget, o.Consumer, o.Version, k.Topic, k.Sequence, at.Ordinal()) })
+	c.of(k).wake = true
+}
+
+// Also adds statements of the caller's own; nil adds none.
+func (c *Changes) Also(queue func(*pgx.Batch)) {
+	if queue != nil {
+		c.ends = append(c.ends, queue)
+	}
+}
+
 // Drop forgets what is held of a sequence up to a position.
 func (c *Changes) Drop(k Key, through eventstore.Position) { c.of(k).dropTo = through }
 

@@ -119,6 +119,9 @@ ON CONFLICT (consumer, version, topic, sequence, position) DO UPDATE
 const dropSQL = `
 DELETE FROM {schema}.held WHERE consumer = $1 AND version = $2 AND topic = $3 AND sequence = $4 AND position <= $5`
 
+const forgetSQL = `
+DELETE FROM {schema}.held WHERE consumer = $1 AND version = $2 AND topic = $3 AND sequence = $4 AND position = $5 AND NOT present`
+
 const heldSQL = `
 SELECT position, previous, partition, present, id, stream_id, stream_version, type, schema_version, flags, content_type, tenant, correlation_id,
        causation_id, actor, headers, data, recorded_at

@@ -1,0 +1,81 @@
+package inbox
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/consumer"
+)
+
+// applier runs the handler.
+type applier struct {
+	in     *Inbox
+	handle Handler
+}
+
+// Relaxed implements [consumer.Applier]: what is acknowledged must not be lost by the database.
+func (a *applier) Relaxed() bool { return false }
+
+// Plan implements [consumer.Applier].
+func (a *applier) Plan(_ context.Context, events []eventstore.RecordedEvent) (consumer.Plan, error) {
+	p := &plan{a: a, events: events}
+	if a.in.cfg.Mode == Latest {
+		return p.latest()
+	}
+	return p, nil
+}
+
+type plan struct {
+	a      *applier
+	events []eventstore.RecordedEvent
+}
+
+// Load implements [consumer.Plan].
+func (p *plan) Load(*pgx.Batch) {}
+
+// Apply implements [consumer.Plan].
+func (p *plan) Apply(ctx context.Context, tx pgx.Tx, _ *pgx.Batch) error {
+	guarded := consumer.Guard(tx)
+	for i := range p.events {
+		if err := p.run(ctx, tx, guarded, i); err != nil {
+			return &consumer.EventError{Index: i, Err: err}
+		}
+	}
+	return nil
+}
+
+func (p *plan) run(ctx context.Context, tx, guarded pgx.Tx, i int) (err error) {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := p.call(ctx, guarded, p.events[i]); err != nil {
+		return err
+	}
+	return consumer.CheckOpen(tx)
+}
+
+func (p *plan) call(ctx context.Context, tx pgx.Tx, e eventstore.RecordedEvent) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			if cause, ok := r.(error); ok {
+				err = fmt.Errorf("inbox: the handler of %s panicked: %w", p.a.in.ref.Name, cause)
+				return
+			}
+			err = fmt.Errorf("inbox: the handler of %s panicked: %v", p.a.in.ref.Name, r)
+		}
+	}()
+	return p.a.handle(ctx, tx, Message{RecordedEvent: e, Topic: p.a.in.cfg.Topic})
+}
+
+// text is what PostgreSQL stores of a text that anybody may have made.
+func text(s string) string {
+	if utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 {
+		return s
+	}
+	return strings.ReplaceAll(strings.ToValidUTF8(s, string(utf8.RuneError)), "\x00", string(utf8.RuneError))
+}
