@@ -1,7 +1,8 @@
 // Command daybook installs and inspects the store in a PostgreSQL database.
 //
 // The database is the one that --database or DAYBOOK_DATABASE_URL names, else the development server that
-// `go run ./cmd/dev run` keeps on this machine. What cannot be undone (epoch keep, epoch new) never falls back to that.
+// `go run ./cmd/dev run` keeps on this machine. What cannot be undone (epoch keep, epoch new) and what changes dead letters
+// never falls back to that.
 package main
 
 import (
@@ -14,6 +15,7 @@ import (
 	"os/signal"
 	"strconv"
 	"syscall"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
@@ -25,16 +27,22 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := command(&settings{out: os.Stdout, errOut: os.Stderr, find: pgserver.ForRun}).ExecuteContext(ctx); err != nil {
+	s := &settings{in: os.Stdin, out: os.Stdout, errOut: os.Stderr, terminal: onTerminal, find: pgserver.ForRun}
+	if err := command(s).ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "daybook:", err)
-		os.Exit(1)
+		os.Exit(exitCode(err))
 	}
 }
 
 // settings are what every command needs to reach the database.
 type settings struct {
 	url, schema string
+	in          io.Reader
 	out, errOut io.Writer
+	// terminal reports whether somebody at in can be asked; nil for nobody.
+	terminal func() bool
+	// every is how often a plan that is followed is looked at. Default 1 s.
+	every time.Duration
 	// find finds the database that no flag names: pgserver.ForRun.
 	find func(ctx context.Context, out io.Writer) (url string, release func(), err error)
 }
@@ -56,7 +64,7 @@ func command(s *settings) *cobra.Command {
 	root.SetErr(s.errOut)
 	root.PersistentFlags().StringVar(&s.url, "database", "", "connection URL (default $DAYBOOK_DATABASE_URL, else this machine's kept development server)")
 	root.PersistentFlags().StringVar(&s.schema, "schema", "daybook", "PostgreSQL schema of the store")
-	root.AddCommand(migrateCommand(s), grantsCommand(s), statusCommand(s), epochCommand(s), checkCommand(s))
+	root.AddCommand(migrateCommand(s), grantsCommand(s), statusCommand(s), epochCommand(s), checkCommand(s), deadletterCommand(s))
 	return root
 }
 

@@ -52,11 +52,11 @@ func TestMigrateSaysWhereItDidWhat(t *testing.T) {
 		args     []string
 		want     string
 	}{
-		{"", []string{"migrate"}, `schema "daybook" installed, version 3` + kept},
-		{"", []string{"migrate"}, `schema "daybook" is up to date, version 3` + kept},
-		{"", []string{"migrate", "--database", url}, `schema "daybook" is up to date, version 3` + in},
-		{url, []string{"migrate"}, `schema "daybook" is up to date, version 3` + in},
-		{url, []string{"migrate", "--schema", "other"}, `schema "other" installed, version 3` + in},
+		{"", []string{"migrate"}, `schema "daybook" installed, version 4` + kept},
+		{"", []string{"migrate"}, `schema "daybook" is up to date, version 4` + kept},
+		{"", []string{"migrate", "--database", url}, `schema "daybook" is up to date, version 4` + in},
+		{url, []string{"migrate"}, `schema "daybook" is up to date, version 4` + in},
+		{url, []string{"migrate", "--schema", "other"}, `schema "other" installed, version 4` + in},
 	} {
 		t.Setenv(pgserver.RunVariable, c.variable)
 		out, err := runFinding(t, url, c.args...)
@@ -128,7 +128,7 @@ func TestStatusNamesTheHolderOfTheHead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`schema      "daybook", version 3`, store.Epoch().String(), "safe head   1 of 1", "consumers   none"} {
+	for _, want := range []string{`schema      "daybook", version 4`, store.Epoch().String(), "safe head   1 of 1", "consumers   none"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("status lacks %q:\n%s", want, out)
 		}

@@ -236,3 +236,36 @@ func wantText(t testing.TB, text string, parts ...string) {
 		}
 	}
 }
+
+func positionAt(n int64) eventstore.Position { return eventstore.PositionAt(n) }
+
+// appendKeyed stores the first event of a stream that shares a partition key.
+func (w *world) appendKeyed(category, id, key string) eventstore.RecordedEvent {
+	w.t.Helper()
+	s := eventstore.NewStreamID(category, id)
+	write := eventstore.To(s, eventstore.NoStream, eventstore.EventData{Type: "order.line", Data: []byte("x")})
+	write.PartitionKey = key
+	if _, err := w.store.Append(w.t.Context(), write); err != nil {
+		w.t.Fatal(err)
+	}
+	for e, err := range w.store.ReadStream(w.t.Context(), s, eventstore.Range{}) {
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		return e
+	}
+	w.t.Fatal("nothing was stored")
+	return eventstore.RecordedEvent{}
+}
+
+// until waits for a condition of the database.
+func (w *world) until(what, sql string, args ...any) {
+	w.t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(patience); !get[bool](w, sql, args...); <-tick.C {
+		if time.Now().After(end) {
+			w.t.Fatalf("never: %s", what)
+		}
+	}
+}
