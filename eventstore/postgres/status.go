@@ -37,7 +37,8 @@ type ConsumerStatus struct {
 	// Positions is the distance to the safe head, an upper bound of the number of events behind.
 	Positions int64
 	// Oldest is when the first event not applied yet was recorded, for a relay the first message not sent, for who follows a
-	// topic without all of the log the first message of it not applied; zero when there is none.
+	// topic without all of the log the first message of it not applied; zero when there is none. Where that message is not
+	// among the next 1,000 rows of the outbox, it is when the last of these was recorded.
 	Oldest time.Time
 }
 
@@ -60,35 +61,45 @@ func (s *Store) Status(ctx context.Context) (Status, error) {
 	if held {
 		st.Blocker = &blocker
 	}
-	rows, err := s.pool.Query(ctx, s.sql.consumers, st.SafeHead.Ordinal())
-	if err != nil {
-		return st, fmt.Errorf("postgres: read consumers: %w", err)
-	}
-	st.Consumers, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (ConsumerStatus, error) {
-		var c ConsumerStatus
-		var applied int64
-		var oldest *time.Time
-		err := row.Scan(&c.Consumer, &c.Version, &c.Kind, &c.Segment, &c.State, &c.Reason, &c.Since, &c.Owner, &applied, &oldest)
-		c.Applied, c.Positions = eventstore.PositionAt(applied), max(st.SafeHead.Ordinal()-applied, 0)
-		if oldest != nil {
-			c.Oldest = oldest.UTC()
-		}
-		return c, err
-	})
-	if err != nil {
+	p := newPipeline()
+	p.add(s.sql.sequenceSettings, nil) // else the planner may collect and sort all rows of the outbox to take the first
+	p.add(s.sql.consumers, func(rows pgx.Rows) (err error) {
+		st.Consumers, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (ConsumerStatus, error) {
+			return consumerStatus(row, st.SafeHead.Ordinal())
+		})
+		return err
+	}, st.SafeHead.Ordinal())
+	if err := s.run(ctx, p); err != nil {
 		return st, fmt.Errorf("postgres: read consumers: %w", err)
 	}
 	return st, nil
 }
 
+func consumerStatus(row pgx.CollectableRow, head int64) (ConsumerStatus, error) {
+	var c ConsumerStatus
+	var applied int64
+	var oldest *time.Time
+	err := row.Scan(&c.Consumer, &c.Version, &c.Kind, &c.Segment, &c.State, &c.Reason, &c.Since, &c.Owner, &applied, &oldest)
+	c.Applied, c.Positions = eventstore.PositionAt(applied), max(head-applied, 0)
+	if oldest != nil {
+		c.Oldest = oldest.UTC()
+	}
+	return c, err
+}
+
+// consumersSQL looks at no more than 1,000 rows of the outbox for each segment: of a quiet topic there may be none among
+// millions. Whether there is one beyond them is known from what the relays have sent last.
 const consumersSQL = `
 SELECT c.consumer, c.version, c.kind, coalesce(g.segment, 0), c.state, c.reason, c.since,
        CASE WHEN g.expires_at > clock_timestamp() THEN g.owner ELSE '' END, coalesce(g.floor, $1::bigint),
        CASE WHEN g.floor < $1::bigint AND (c.kind = 'relay' OR c.source LIKE 'topic %') THEN
-         (SELECT o.recorded_at FROM {schema}.outbox o
-           WHERE o.first_position >= (g.floor >> 12) << 12 AND o.last_position > g.floor AND o.first_position <= $1::bigint
-             AND (c.kind = 'relay' OR o.topic = substr(c.source, 7))
-           ORDER BY o.first_position LIMIT 1)
+         (SELECT coalesce(min(x.recorded_at) FILTER (WHERE CASE WHEN c.kind = 'relay' THEN x.partition BETWEEN g.first_partition AND g.last_partition
+                                                                ELSE x.topic = substr(c.source, 7) END),
+                          CASE WHEN count(*) = 1000 AND (c.kind = 'relay' OR EXISTS (SELECT FROM {schema}.outbox_tails t
+                                      WHERE t.consumer = 'outbox-relay' AND t.topic = substr(c.source, 7) AND t.position > g.floor)) THEN max(x.recorded_at) END)
+            FROM (SELECT o.recorded_at, o.partition, o.topic FROM {schema}.outbox o
+                   WHERE o.first_position >= (g.floor >> 12) << 12 AND o.last_position > g.floor AND o.first_position <= $1::bigint
+                   ORDER BY o.first_position LIMIT 1000) x)
             WHEN g.floor < $1::bigint THEN
          (SELECT e.recorded_at FROM {schema}.events e WHERE e.position > g.floor AND e.position <= $1::bigint ORDER BY e.position LIMIT 1) END
   FROM {schema}.consumers c LEFT JOIN {schema}.segments g USING (consumer, version)
