@@ -25,7 +25,10 @@ func TestTablesCarryTheirAutovacuumOptions(t *testing.T) {
 	want := map[string][]string{
 		"streams":     {"autovacuum_vacuum_scale_factor=0.05", "fillfactor=70"},
 		"segments":    churn,
-		"checkpoints": churn,
+		"checkpoints": churn, "outbox_tails": churn, "parked": churn, "members": churn,
+		"held":           {"autovacuum_vacuum_scale_factor=0.05"},
+		"inbox_versions": {"autovacuum_vacuum_scale_factor=0.05", "fillfactor=70"},
+		"redrive_items":  {"fillfactor=70"},
 	}
 	rows, err := pool.Query(t.Context(), `SELECT first_position::text FROM daybook.ranges`)
 	if err != nil {
@@ -50,7 +53,7 @@ func TestTablesCarryTheirAutovacuumOptions(t *testing.T) {
 	rows, err = pool.Query(t.Context(), `
 		SELECT c.relname::text, coalesce(c.reloptions, '{}') FROM pg_class c
 		 WHERE c.relnamespace = 'daybook'::regnamespace AND c.relkind = 'r'
-		   AND (c.relname IN ('streams', 'segments', 'checkpoints') OR c.relispartition)`)
+		   AND (c.relname IN ('streams', 'segments', 'checkpoints', 'outbox_tails', 'parked', 'members', 'held', 'inbox_versions', 'redrive_items') OR c.relispartition)`)
 	if err != nil {
 		t.Fatal(err)
 	}
