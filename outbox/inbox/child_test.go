@@ -1,10 +1,178 @@
 package inbox
 
 import (
+	"bufio"
 	"context"
+	"fmt"
 	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-const childURL = "DAYBOOK_INBOX_TEST_URL"
+// The crash tests run this test binary again as a process of its own, which runs one inbox over all that was published and
+// can be killed at a named place.
+const (
+	childURL  = "DAYBOOK_INBOX_TEST_URL"
+	childAt   = "DAYBOOK_INBOX_TEST_AT" // "place:n": kill yourself at the n-th visit of the place
+	childWhat = "DAYBOOK_INBOX_TEST_WHAT"
+)
 
-func child() error { _ = context.Background(); _ = os.Args; return nil }
+// crashMessages is how many messages the children get. Some are lost at first, some set aside by their relay.
+const crashMessages = 120
+
+// crashLog is what the children's broker brings, always from the beginning: its acknowledgements died with the process.
+func crashLog(what string) (want []*sent, first, second []*message.Message) {
+	p := newPublisher(8)
+	p.epoch = uuid.MustParse("0d9f6a0e-7f3c-4a7a-9a53-0f5c6d2f7f10")
+	want = p.several(crashMessages, func(i int) int { return i * i % 17 })
+	for i, m := range want {
+		switch {
+		case what == "gaps" && i%20 == 7:
+			second = append(second, m.event())
+		case what == "skips" && m.key == want[3].key:
+			first = append(first, m.skip())
+			second = append(second, m.skip(), m.redriven())
+		default:
+			first = append(first, m.event())
+		}
+	}
+	return want, first, second
+}
+
+func child() error {
+	cfg, err := pgxpool.ParseConfig(os.Getenv(childURL))
+	if err != nil {
+		return err
+	}
+	cfg.MaxConns = 4
+	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
+	if err != nil {
+		return err
+	}
+	place, n, _ := strings.Cut(os.Getenv(childAt), ":")
+	visit, _ := strconv.Atoi(n)
+	b := newBroker(4)
+	_, first, second := crashLog(os.Getenv(childWhat))
+	b.send(first...)
+	b.send(second...)
+	run := Config{Name: "stock", Topic: topic, Partitions: 8, Lease: 300 * time.Millisecond, HoldFor: 5 * time.Millisecond, BatchSize: 7}
+	visits := 0
+	kill := func(at string) {
+		if at != place {
+			return
+		}
+		if visits++; visits == visit {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {} // the signal may be taken by another thread
+		}
+	}
+	run.probe = kill
+	in, err := New(pool, b, run, func(ctx context.Context, tx pgx.Tx, m Message) error {
+		err := write(ctx, tx, m)
+		kill("handled")
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Println("running")
+	return in.Run(context.Background())
+}
+
+// spawn starts a child and returns when it has died, or with the function that ends it.
+func (w *world) spawn(t *testing.T, what, at string) (died <-chan struct{}, kill func()) {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe, "-test.run=^$")
+	cmd.Env = append(os.Environ(), childURL+"="+w.pool.Config().ConnString(), childAt+"="+at, childWhat+"="+what)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for s := bufio.NewScanner(out); s.Scan(); {
+		}
+		_ = cmd.Wait() // how it ended is the test's doing
+	}()
+	kill = func() {
+		_ = cmd.Process.Kill() // an ended process needs no end
+		<-ended
+	}
+	t.Cleanup(kill)
+	return ended, kill
+}
+
+// R-OB10: killed at every place where it hurts, again and again. Effect and mark are committed together, or neither is.
+func TestKilledAtEveryPlace(t *testing.T) {
+	t.Parallel()
+	for _, what := range []string{"plain", "gaps", "skips"} {
+		for _, place := range []string{"taken", "handled", "applied", "committed"} {
+			t.Run(what+" "+place, func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t)
+				for visit := 1; visit <= 7; visit += 3 {
+					n := visit
+					if place == "taken" {
+						n = 1
+					}
+					died, kill := w.spawn(t, what, fmt.Sprintf("%s:%d", place, n))
+					select {
+					case <-died:
+					case <-time.After(patience):
+						kill()
+						t.Fatalf("the child did not come to %s for the %d. time", place, n)
+					}
+				}
+				_, kill := w.spawn(t, what, "")
+				defer kill()
+				want, _, _ := crashLog(what)
+				w.exact(want)
+			})
+		}
+	}
+}
+
+// The connection of the owner is ended within a handler and before a commit: nothing is lost or done twice.
+func TestConnectionsAreEnded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.broker.lanes = 3
+	cfg := w.config()
+	cfg.BatchSize = 9
+	visits := 0
+	end := func(ctx context.Context, tx pgx.Tx) {
+		if visits++; visits%40 == 7 {
+			_, _ = tx.Exec(ctx, "SELECT pg_terminate_backend(pg_backend_pid())") // it has no time to answer
+		}
+	}
+	in := w.inbox(cfg, func(ctx context.Context, tx pgx.Tx, m Message) error {
+		end(ctx, tx)
+		return write(ctx, tx, m)
+	})
+	w.start(in)
+	want := w.pub.several(200, func(i int) int { return i % 13 })
+	w.broker.send(events(want)...)
+	w.exact(want)
+	w.drained()
+	if visits < len(want)+2 {
+		t.Errorf("%d visits: no connection was ended", visits)
+	}
+}

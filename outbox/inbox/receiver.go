@@ -64,14 +64,15 @@ func (r *receiver) run(ctx context.Context) {
 	for again := subscribeSoon; ctx.Err() == nil; again = min(2*again, subscribeAgain) {
 		messages, err := r.subscribe(ctx)
 		if err == nil && ctx.Err() == nil {
-			r.in.state.subscribed("")
+			r.in.state.subscribed(1, "")
 			if r.pass(ctx, messages) > 0 {
 				again = subscribeSoon
 			}
+			r.in.state.subscribed(-1, "")
 			err = errors.New("the subscriber closed its channel")
 		}
 		if ctx.Err() == nil {
-			r.in.state.subscribed(fmt.Sprintf("subscribe to topic %q: %v", r.in.cfg.Topic, err))
+			r.in.state.subscribed(0, fmt.Sprintf("subscribe to topic %q: %v", r.in.cfg.Topic, err))
 			pause(ctx, again)
 		}
 	}

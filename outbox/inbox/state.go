@@ -22,12 +22,13 @@ type state struct {
 
 	received, repeated, refused, stored atomic.Int64
 
-	mu         sync.Mutex
-	broker     string // why there is no subscription
-	gaps       []Gap
-	lag        time.Duration
-	last       time.Time
-	complained time.Time
+	mu            sync.Mutex
+	broker        string // why there is no subscription
+	subscriptions int
+	gaps          []Gap
+	lag           time.Duration
+	last          time.Time
+	complained    time.Time
 }
 
 // Stats are totals since the Inbox was made, of this process.
@@ -55,6 +56,8 @@ type Lag struct {
 	Delay time.Duration
 	// At is when that was; zero before the first. What comes later is not known before it comes.
 	At time.Time
+	// Subscribed: this process works on the inbox, and the broker has taken its subscription.
+	Subscribed bool
 	// Gaps are the partitions that wait for something that has been missing for longer than Config.GapAfter.
 	Gaps []Gap
 }
@@ -63,7 +66,7 @@ type Lag struct {
 func (in *Inbox) Lag() Lag {
 	in.state.mu.Lock()
 	defer in.state.mu.Unlock()
-	return Lag{in.state.lag, in.state.last, slices.Clone(in.state.gaps)}
+	return Lag{in.state.lag, in.state.last, in.state.subscriptions > 0, slices.Clone(in.state.gaps)}
 }
 
 // Health says how the inbox is doing, as this process knows it; it touches neither database nor broker. It is not ready
@@ -97,9 +100,10 @@ func (in *Inbox) Health(context.Context) eventstore.Health {
 	return h
 }
 
-// subscribed notes why there is no subscription, or that there is one.
-func (s *state) subscribed(reason string) {
+// subscribed notes that a subscription has begun or ended, and why there is none.
+func (s *state) subscribed(n int, reason string) {
 	s.mu.Lock()
+	s.subscriptions += n
 	changed := (s.broker == "") != (reason == "")
 	s.broker = reason
 	s.mu.Unlock()
