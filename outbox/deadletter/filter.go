@@ -22,7 +22,7 @@ type Filter struct {
 	// Version of the consumer; 0 for every version.
 	Version int
 	Topic   string
-	// Sequence is the partition key. With it name the consumer.
+	// Sequence is the partition key. With it name the consumer, and of a relay the topic.
 	Sequence string
 	// Fingerprint is that of a group; see [Letters.Groups].
 	Fingerprint string
@@ -145,7 +145,7 @@ func (f Filter) key(w *where) (rest where) {
 	} else {
 		w.conditions = append(w.conditions, "l.closed_at IS NOT NULL")
 	}
-	on(w, f.Sequence != "" && f.Topic != "", "l.topic = %s", f.Topic)
+	on(w, f.Sequence != "", "l.topic = %s", f.Topic)
 	on(w, f.Sequence != "", "l.sequence = %s", f.Sequence)
 	on(w, f.byGroup(), "l.fingerprint = %s", f.Fingerprint)
 	rest.args = w.args
@@ -201,7 +201,8 @@ func (c cursor) String() string {
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 
-func (f Filter) after() (*cursor, error) {
+// after is the end of the page before. What that has found out of the consumer stays so.
+func (f *Filter) after() (*cursor, error) {
 	if f.After == "" {
 		return nil, nil
 	}
@@ -209,6 +210,9 @@ func (f Filter) after() (*cursor, error) {
 	text, err := base64.RawURLEncoding.DecodeString(f.After)
 	if err == nil {
 		err = json.Unmarshal(text, &c)
+	}
+	if err == nil && c.Order == byFailure && f.Fingerprint != "" && (f.Consumer == "" || f.Consumer == c.Consumer) {
+		f.Consumer, f.Version = c.Consumer, c.Version
 	}
 	if err != nil || c.Order != f.order() {
 		return nil, invalid("Filter.After", f.After, "is not the Next of a page of this filter", "pass it on unchanged, with the same filter")

@@ -10,7 +10,7 @@ import (
 )
 
 // scanned bounds how many letters one page looks at when no index knows what is asked for.
-const scanned = 20_000
+const scanned = 5_000
 
 // Page is a part of a list.
 type Page struct {
@@ -30,16 +30,38 @@ func (l *Letters) List(ctx context.Context, f Filter) (Page, error) {
 	if err != nil {
 		return page, err
 	}
-	most := f.looksAt()
-	sql, args, err := f.listSQL(most)
+	after, err := f.after()
 	if err != nil {
 		return page, err
 	}
 	err = l.read(ctx, "list", func(tx pgx.Tx) error {
+		if after == nil || after.Order != byFailure {
+			if f, err = l.narrow(ctx, tx, f); err != nil {
+				return err
+			}
+		}
+		if after != nil && after.Order != f.order() { // the group had letters of several consumers, and has no longer
+			f.Version = 0
+		}
+		most := f.looksAt()
+		sql, args := f.listSQL(after, most)
 		page, err = l.page(ctx, tx, f, most, sql, args)
 		return err
 	})
 	return page, err
+}
+
+// narrow names the consumer and the version that a group or a sequence is of, when there is one: the indexes begin with
+// them.
+func (l *Letters) narrow(ctx context.Context, tx pgx.Tx, f Filter) (Filter, error) {
+	if f.Consumer != "" && f.Version != 0 || !f.open() || f.Fingerprint == "" && f.Sequence == "" {
+		return f, nil
+	}
+	owners, err := l.owners(ctx, tx, f)
+	if err == nil && len(owners) == 1 {
+		f.Consumer, f.Version = owners[0].Consumer, owners[0].Version
+	}
+	return f, err
 }
 
 func (l *Letters) page(ctx context.Context, tx pgx.Tx, f Filter, most int, sql string, args []any) (Page, error) {
@@ -87,11 +109,7 @@ func (f Filter) limit() int {
 
 // listSQL gives, of the next most letters that an index finds, those that fit, at most one more than the limit; and the
 // last one in any case, from which to go on. Its rows end with whether they fit and their number.
-func (f Filter) listSQL(most int) (string, []any, error) {
-	after, err := f.after()
-	if err != nil {
-		return "", nil, err
-	}
+func (f Filter) listSQL(after *cursor, most int) (string, []any) {
 	var w where
 	rest := f.key(&w)
 	var order string
@@ -120,7 +138,7 @@ SELECT * FROM (
   SELECT %s, (%s) AS fits, row_number() OVER (ORDER BY %[4]s) AS nth
     FROM {schema}.letters l WHERE %[3]s ORDER BY %[4]s LIMIT %[5]s::int) k
  WHERE k.fits OR k.nth = %[5]s::int ORDER BY k.nth LIMIT %[6]s::int`,
-		columns, &rest, &w, order, w.arg(most), w.arg(f.limit()+1)), w.args, nil
+		columns, &rest, &w, order, w.arg(most), w.arg(f.limit()+1)), w.args
 }
 
 // looksAt is how many letters a page looks at.
@@ -137,7 +155,7 @@ func (f Filter) cursorAt(l Letter) cursor {
 	case bySequence:
 		return cursor{Order: order, Consumer: l.Consumer, Version: l.Version, Topic: l.Topic, Sequence: l.Sequence, Position: l.Position.Ordinal()}
 	case byFailure:
-		return cursor{Order: order, At: l.LastFailedAt, Letter: l.ID}
+		return cursor{Order: order, Consumer: l.Consumer, Version: l.Version, At: l.LastFailedAt, Letter: l.ID}
 	default:
 		return cursor{Order: order, At: l.ClosedAt, Letter: l.ID}
 	}

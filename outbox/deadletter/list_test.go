@@ -156,10 +156,8 @@ func TestAPageLooksAtABoundedNumber(t *testing.T) {
 	var got []Letter
 	pages := 0
 	for ; pages < 10; pages++ {
-		sql, args, err := f.listSQL(3)
-		if err != nil {
-			t.Fatal(err)
-		}
+		after := must[*cursor](t)(f.after())
+		sql, args := f.listSQL(after, 3)
 		tx := must[pgx.Tx](t)(w.pool.Begin(t.Context()))
 		p := must[Page](t)(w.letters.page(t.Context(), tx, f, 3, sql, args))
 		if err := tx.Rollback(t.Context()); err != nil {

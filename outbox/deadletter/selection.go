@@ -89,16 +89,17 @@ func (l *Letters) Preview(ctx context.Context, s Selection) (Preview, error) {
 			return err
 		}
 		p = Preview{Consumer: f.Consumer, Version: f.Version, Examples: []Letter{}}
+		var first []uuid.UUID
 		sql, args := f.matchSQL(letter, `
-SELECT count(*), count(*) FILTER (WHERE NOT first), count(*) FILTER (WHERE first AND planned),
-       coalesce(sum((SELECT p.queued FROM {schema}.parked p WHERE p.consumer = %[1]s AND p.version = %[2]s::int
-                        AND p.topic = m.topic AND p.sequence = m.sequence)), 0)::bigint FROM m`)
-		if err := tx.QueryRow(ctx, l.sql(sql), args...).Scan(&p.Letters, &p.NotFirst, &p.Planned, &p.Queued); err != nil {
+SELECT count(*), count(*) FILTER (WHERE NOT first), count(*) FILTER (WHERE first AND planned), coalesce(sum(queued), 0)::bigint,
+       (SELECT array_agg(k.letter) FROM (SELECT letter FROM m ORDER BY position, topic LIMIT 10) k) FROM m`)
+		if err := tx.QueryRow(ctx, l.sql(sql), args...).Scan(&p.Letters, &p.NotFirst, &p.Planned, &p.Queued, &first); err != nil {
 			return err
 		}
-		sql, args = f.matchSQL(letter, `
-SELECT `+columns+` FROM (SELECT letter FROM m ORDER BY position LIMIT 10) k JOIN {schema}.letters l ON l.letter = k.letter ORDER BY l.position`)
-		rows, err := tx.Query(ctx, l.sql(sql), args...)
+		if p.Letters == 0 {
+			return fmt.Errorf("%w: no open letter of %s", ErrNotFound, s)
+		}
+		rows, err := tx.Query(ctx, l.sql(examplesSQL), first)
 		if err != nil {
 			return err
 		}
@@ -117,8 +118,10 @@ SELECT `+columns+` FROM (SELECT letter FROM m ORDER BY position LIMIT 10) k JOIN
 	return p, err
 }
 
+const examplesSQL = `SELECT ` + columns + ` FROM {schema}.letters l WHERE l.letter = ANY($1) ORDER BY l.position, l.topic`
+
 // matchSQL makes m, the letters that f selects of one consumer and version, or the one letter, with what keeps each from
-// being acted on. then may name the consumer as %[1]s and the version as %[2]s.
+// being acted on: its sequence stands at another one, or is in a running plan. then may name the consumer as %[1]s and the version as %[2]s.
 func (f Filter) matchSQL(letter uuid.UUID, then string, more ...any) (string, []any) {
 	var w where
 	consumer, version := w.arg(f.Consumer), w.arg(f.Version)
@@ -139,9 +142,10 @@ WITH planned AS MATERIALIZED (
    WHERE r.consumer = %[1]s AND r.version = %[2]s::int AND r.state = 'running'),
 m AS MATERIALIZED (
   SELECT l.letter, l.topic, l.sequence, l.partition, l.position, (l.topic, l.sequence) IN (SELECT topic, sequence FROM planned) AS planned,
-         NOT EXISTS (SELECT FROM {schema}.letters b WHERE b.consumer = l.consumer AND b.version = l.version AND b.topic = l.topic
-                        AND b.sequence = l.sequence AND b.position < l.position AND b.state IN ('retrying', 'parked')) AS first
-    FROM {schema}.letters l WHERE `, consumer, version) + w.String() + `)` + fmt.Sprintf(then+"%.0[1]s%.0[2]s", names...), w.args
+         coalesce(p.first_position = l.position, true) AS first, coalesce(p.queued, 0) AS queued
+    FROM {schema}.letters l
+    LEFT JOIN {schema}.parked p ON p.consumer = l.consumer AND p.version = l.version AND p.topic = l.topic AND p.sequence = l.sequence
+   WHERE `, consumer, version) + w.String() + `)` + fmt.Sprintf(then+"%.0[1]s%.0[2]s", names...), w.args
 }
 
 // resolve finds the one consumer and version that a selection is of.
@@ -162,15 +166,7 @@ func (l *Letters) resolve(ctx context.Context, tx pgx.Tx, what string, s Selecti
 	if f.Consumer != "" && f.Version != 0 {
 		return f, uuid.Nil, nil
 	}
-	rows, err := tx.Query(ctx, l.sql(ownersSQL), f.Consumer, f.Fingerprint, f.Topic, f.Sequence)
-	if err != nil {
-		return f, uuid.Nil, err
-	}
-	type owner struct {
-		Consumer string
-		Version  int
-	}
-	owners, err := pgx.CollectRows(rows, pgx.RowToStructByPos[owner])
+	owners, err := l.owners(ctx, tx, f)
 	switch {
 	case err != nil:
 		return f, uuid.Nil, err
@@ -185,6 +181,20 @@ func (l *Letters) resolve(ctx context.Context, tx pgx.Tx, what string, s Selecti
 	}
 	f.Consumer, f.Version = owners[0].Consumer, owners[0].Version
 	return f, uuid.Nil, nil
+}
+
+type owner struct {
+	Consumer string
+	Version  int
+}
+
+// owners are consumers that have open letters of the group or the sequence of f, or any.
+func (l *Letters) owners(ctx context.Context, tx pgx.Tx, f Filter) ([]owner, error) {
+	rows, err := tx.Query(ctx, l.sql(ownersSQL), f.Consumer, f.Fingerprint, f.Topic, f.Sequence)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[owner])
 }
 
 // ownersSQL steps from one consumer and version with open letters to the next, and keeps those that have some of a group
