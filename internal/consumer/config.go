@@ -58,7 +58,7 @@ type Config struct {
 	// Probe, for tests, is called with the name of each place where a crash would hurt most. Default: none.
 	Probe func(place string)
 
-	unfenced bool // for tests that show what the fence is for: adding and removing sequences raises nothing
+	unfenced bool // for tests that show what the fence is for: whoever commits, commits
 }
 
 // OnFailure says what becomes of an event that fails.

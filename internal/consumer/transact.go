@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -84,9 +85,13 @@ func (t *Tenure) unnoted(err error, n noting) error {
 }
 
 func (t *Tenure) queueFence(b *pgx.Batch, to Progress, c *parking.Changes) {
+	if t.w.cfg.unfenced {
+		b.Queue(strings.ReplaceAll(unfencedSQL, "{schema}", pgx.Identifier{t.w.spec.Store}.Sanitize()), t.w.spec.Name, t.w.spec.Version, to.floor)
+		return
+	}
 	rows := t.applied.movesTo(to)
 	b.Queue(t.w.sql.commit, t.w.spec.Name, t.w.spec.Version, t.w.spec.Segment, t.lease.epoch, t.lease.parkedRev, t.applied.floor, to.floor,
-		rows.topics, rows.partitions, rows.before, rows.after, c != nil && c.Raises() && !t.w.cfg.unfenced)
+		rows.topics, rows.partitions, rows.before, rows.after, c != nil && c.Raises())
 }
 
 // move commits progress without events.

@@ -197,3 +197,6 @@ func settingsSQL(lease time.Duration, relaxed bool) string {
 
 // commitSQL is the fence: it raises unless the worker still owns the segment and the progress is where it left it.
 const commitSQL = `SELECT {schema}.commit_batch($1, $2, $3, $4, $5, $6, $7, $8::text[], $9::int[], $10::bigint[], $11::bigint[], $12)`
+
+// unfencedSQL moves the checkpoint whoever asks; see Config.unfenced.
+const unfencedSQL = `UPDATE {schema}.segments SET floor = greatest(floor, $3) WHERE consumer = $1 AND version = $2`

@@ -1,0 +1,168 @@
+package consumer
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/testscale"
+)
+
+// hot is a load of which most is one key: its events fail now and then, and somebody redrives them again and again while
+// others come.
+type hot struct {
+	w       *world
+	calm    atomic.Bool // nothing fails any more
+	expires bool        // leases run out in the middle of a batch
+	seq     map[string]int
+}
+
+func (h *hot) handle(_ context.Context, tx pgx.Tx, e eventstore.RecordedEvent) error {
+	if h.calm.Load() {
+		return nil
+	}
+	if h.expires && rand.IntN(200) == 0 { // as if the owner had stood still for longer than its lease
+		h.w.exec("UPDATE daybook.segments SET expires_at = '-infinity'")
+		<-time.After(rand.N(60 * time.Millisecond))
+	}
+	switch n := rand.IntN(60); {
+	case n < 4:
+		return fmt.Errorf("transient: %w", errBad)
+	case n < 6:
+		return errBad
+	case n == 6:
+		_, err := tx.Exec(context.Background(), "SELECT 1/0")
+		return err
+	}
+	return nil
+}
+
+func (h *hot) classify(err error) eventstore.FailureKind {
+	if strings.HasPrefix(err.Error(), "transient") {
+		return eventstore.Transient
+	}
+	return eventstore.Permanent
+}
+
+// append stores n events more, most of them of the hot key.
+func (h *hot) append(n int) (at eventstore.Position) {
+	for n > 0 {
+		key := "hot"
+		if rand.IntN(10) < 3 {
+			key = fmt.Sprint("cool", rand.IntN(20))
+		}
+		var values []string
+		for range min(n, 1+rand.IntN(20)) {
+			h.seq[key]++
+			values = append(values, fmt.Sprint(key, ":", h.seq[key]))
+		}
+		n -= len(values)
+		at = h.w.append(key, values...)
+	}
+	return at
+}
+
+// wrong counts what is out of order or doubled, and what never took effect.
+func (h *hot) wrong() (outOfOrder, stranded int) {
+	last := map[string]int{}
+	for _, v := range h.w.seen() {
+		key, number, _ := strings.Cut(v, ":")
+		n, _ := strconv.Atoi(number)
+		if n != last[key]+1 {
+			outOfOrder++
+		}
+		last[key] = max(last[key], n)
+	}
+	for key, n := range h.seq {
+		stranded += n - last[key]
+	}
+	return outOfOrder, stranded
+}
+
+// run applies total events with workers, and returns when nothing is set aside any more, or, unfenced, at some time.
+func (h *hot) run(workers, total int, unfenced bool) {
+	h.w.handle = h.handle
+	var stops []func()
+	for range workers {
+		worker := h.w.worker(Config{
+			BatchSize: 50, Classify: h.classify, RetryBase: 10 * time.Millisecond, RetryCap: 50 * time.Millisecond, Lease: 2 * time.Second, unfenced: unfenced,
+		})
+		stops = append(stops, h.w.run(worker))
+	}
+	done := make(chan struct{})
+	var redriver sync.WaitGroup
+	redriver.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(300 * time.Millisecond):
+				h.w.plan(0, 0, 0, "state = 'parked'")
+			}
+		}
+	})
+	var at eventstore.Position
+	for left := total; left > 0; left -= 100 {
+		at = h.append(min(left, 100))
+		if unfenced {
+			continue
+		}
+		h.w.eventually("the workers keep up", func() bool { return h.w.floor() >= at.Ordinal()-1000 })
+	}
+	h.w.reaches(at)
+	h.calm.Store(true)
+	if !unfenced {
+		h.w.eventually("all is released", func() bool { return ask[int](h.w, "SELECT count(*)::int FROM daybook.parked") == 0 })
+	}
+	close(done)
+	redriver.Wait()
+	for _, stop := range stops {
+		stop()
+	}
+}
+
+// A hot key whose events fail again and again, and are redriven while others come: nothing is out of order, nothing is left
+// behind; also when owners are replaced in the middle.
+func TestHotKey(t *testing.T) {
+	t.Parallel()
+	for name, workers := range map[string]int{"one owner": 1, "owners that are replaced": 2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := &hot{w: newWorld(t), seq: map[string]int{}, expires: workers > 1}
+			h.run(workers, testscale.N(9000), false)
+			if outOfOrder, stranded := h.wrong(); outOfOrder != 0 || stranded != 0 {
+				t.Errorf("%d out of order, %d stranded", outOfOrder, stranded)
+			}
+			letters := ask[int](h.w, "SELECT count(*)::int FROM daybook.letters")
+			epochs := ask[int](h.w, "SELECT epoch::int FROM daybook.segments")
+			t.Logf("%d letters, %d owners", letters, epochs)
+			if letters == 0 || workers > 1 && epochs < 3 {
+				t.Errorf("%d letters, %d owners: nothing was tried", letters, epochs)
+			}
+		})
+	}
+}
+
+// The same without the fence goes wrong: this is what the test above can see.
+func TestHotKeyWithoutTheFence(t *testing.T) {
+	t.Parallel()
+	for range 5 {
+		h := &hot{w: newWorld(t), seq: map[string]int{}, expires: true}
+		h.run(2, 600, true)
+		outOfOrder, stranded := h.wrong()
+		t.Logf("%d out of order, %d stranded", outOfOrder, stranded)
+		if outOfOrder > 0 {
+			return
+		}
+	}
+	t.Error("owners that were replaced did no harm without the fence")
+}
