@@ -26,6 +26,9 @@ type Message = eventstore.OutboxMessage
 // keys go on. It must not rest longer than Config.Lease between two statements, and must watch ctx.
 type Handler func(ctx context.Context, tx pgx.Tx, m Message) error
 
+// Attempt is which attempt at its message a handler makes, from 1, those before a redrive included.
+func Attempt(ctx context.Context) int { return consumer.Attempt(ctx) }
+
 // Inbox consumes a topic of a store that it has no access to. Any number of processes may run the same one: one of them
 // subscribes and works, the others stand by. Safe for concurrent use, but Run only once at a time.
 type Inbox struct {
