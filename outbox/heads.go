@@ -16,17 +16,17 @@ type sent struct {
 	moved     bool                // the tail is not committed
 }
 
-// chains are what a relay knows of all topics and partitions. They are facts of the log only as long as nobody else
+// chains are what a relay knows of all topics and of the partitions of a segment. They are facts of the log only as long as nobody else
 // publishes: they are read at the beginning of a tenure and forgotten at its end.
 type chains struct {
-	partitions int
-	followed   []string // topics that get heads
-	byTopic    map[string]map[int]*sent
-	moved      []*sent
+	first, last int      // partitions
+	followed    []string // topics that get heads
+	byTopic     map[string]map[int]*sent
+	moved       []*sent
 }
 
-func newChains(partitions int) *chains {
-	return &chains{partitions: partitions, byTopic: map[string]map[int]*sent{}}
+func newChains(first, last int) *chains {
+	return &chains{first: first, last: last, byTopic: map[string]map[int]*sent{}}
 }
 
 // follow sets the topics that get heads: those that somebody follows. It reports whether one is new.
@@ -43,8 +43,8 @@ func (c *chains) know(topic string) {
 	if c.byTopic[topic] != nil {
 		return
 	}
-	of := make(map[int]*sent, c.partitions)
-	for p := range c.partitions {
+	of := make(map[int]*sent, c.last-c.first+1)
+	for p := c.first; p <= c.last; p++ {
 		of[p] = &sent{topic: topic, partition: p}
 	}
 	c.byTopic[topic] = of
@@ -84,7 +84,7 @@ func (c *chains) link(m *eventstore.OutboxMessage) (previous eventstore.Position
 func (c *chains) heads(through eventstore.Position, add func(job)) (n int) {
 	for _, topic := range c.followed {
 		of := c.byTopic[topic]
-		for p := range c.partitions {
+		for p := c.first; p <= c.last; p++ {
 			if s := of[p]; s.announced.Before(through) {
 				add(job{topic: topic, partition: p, position: through, previous: s.tail})
 				s.announced = through

@@ -23,16 +23,22 @@ const (
 	relayVersion = 2
 )
 
+// segments is into how many ranges of partitions the relays of a store divide them; a store of fewer partitions has fewer.
+const segments = 4
+
 // Relay publishes the outbox of a store: every message, in the order of the log within each partition and topic, at
-// least once. Run it in as many processes as you like: one of them publishes, the others wait to take over.
+// least once. Run it in as many processes as you like: they share the partitions, in four ranges, so that up to four
+// publish and the others wait to take over. Who joins or leaves is noticed within a third of the lease; who dies, when
+// its lease has run out.
 //
 // What it waits for, it waits for without end: a broker that refuses a message holds everything behind it, and Health
 // says so. A message that was refused is tried again before the next of its partition. No transaction is open while
 // the broker is spoken to.
 //
 // When a relay dies, or stands still for longer than its lease, another publishes again what may not have arrived: the
-// same ids, headers and bytes, so that consumers can tell. Nothing can stop a frozen relay from publishing what it had
-// in hand: a [Subscription] drops it, a plain subscriber may see an old message late.
+// same ids, headers and bytes, so that consumers can tell. Before each page a relay makes sure that its lease holds; nothing
+// can stop a frozen one from publishing what it had in hand: a [Subscription] drops it, a plain subscriber may see an old
+// message late.
 //
 // A message counts as sent when Publish returns nil. What a publisher that does not confirm loses, a [Subscription]
 // notices and reads from the outbox; others never get it. See the package's documentation.
@@ -44,16 +50,26 @@ type Relay struct {
 	publisher message.Publisher
 	cfg       Config
 	ref       consumer.Ref
-	worker    *consumer.Worker
+	member    *consumer.Member
+	segments  []*segment
 	log       *slog.Logger
 	running   atomic.Bool
+	tail      *tail // of this Run
+}
+
+// segment is a range of partitions, as the process works on it while it owns it.
+type segment struct {
+	*Relay
+	number int
+	worker *consumer.Worker
+	watch  *watch // of the publisher
 
 	mu      sync.Mutex
 	trouble *PublishError // what the broker did not take; nil when all is well
 	since   time.Time     // when that began
 }
 
-// NewRelay checks the configuration; it touches neither database nor broker. The relay opens three connections of its
+// NewRelay checks the configuration; it touches neither database nor broker. The relay opens up to four connections of its
 // own with pool's settings while it runs. The publisher stays the caller's, who closes it after Run has returned. The
 // errors of all faults are joined.
 func NewRelay(pool *pgxpool.Pool, rows Rows, publisher message.Publisher, cfg Config) (*Relay, error) {
@@ -73,25 +89,51 @@ func NewRelay(pool *pgxpool.Pool, rows Rows, publisher message.Publisher, cfg Co
 	if err := errors.Join(faults...); err != nil {
 		return nil, err
 	}
+	cfg = cfg.withDefaults()
 	r := &Relay{
-		pool: pool, rows: rows, publisher: publisher, cfg: cfg.withDefaults(),
+		pool: pool, rows: rows, cfg: cfg, publisher: slots{publisher, make(chan struct{}, cfg.Lanes)},
 		ref: consumer.Ref{Store: rows.Schema(), Name: relayName, Version: relayVersion},
 	}
 	r.log = r.cfg.Logger.With("schema", rows.Schema())
-	r.worker = consumer.NewTask(r.ref, 0, r.cfg.inner(), r.publishOutbox)
+	r.member = consumer.NewMember(r.ref, r.cfg.inner())
+	for number := range min(segments, rows.Partitions()) {
+		s := &segment{Relay: r, number: number, watch: &watch{log: r.log, limit: r.cfg.late}}
+		s.worker = consumer.NewTask(r.ref, number, r.cfg.inner(), s.publishOutbox)
+		r.member.Add(s.worker)
+		r.segments = append(r.segments, s)
+	}
 	return r, nil
+}
+
+// slots bounds how many messages of a process are on their way to the broker at once.
+type slots struct {
+	message.Publisher
+	free chan struct{}
+}
+
+// Publish waits for a slot, as long as the message's context lasts.
+func (s slots) Publish(topic string, messages ...*message.Message) error {
+	ctx := messages[0].Context()
+	select {
+	case s.free <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-s.free }()
+	return s.Publisher.Publish(topic, messages...)
 }
 
 // Run publishes until ctx ends, and then returns nil within two seconds: a page in hand may finish for one second. The
 // context of messages ends with it. Run returns at once with a [*NotInstalledError] when the store lacks the outbox's
 // tables, and with a [*ShutdownError] when the publisher does not return in time. A database or broker that is away is
-// waited for. When the log is not the one that was published before, the relay stops, and Health says what to do.
+// waited for. When the log is not the one that was published before, the relay stops, leaves its partitions to others,
+// and Health says what to do.
 func (r *Relay) Run(ctx context.Context) error {
 	if !r.running.CompareAndSwap(false, true) {
 		return errors.New("outbox: run: the relay runs already: make another Relay, or call Run once")
 	}
 	defer r.running.Store(false)
-	db, err := consumer.Pool(context.WithoutCancel(ctx), r.pool, 1)
+	db, err := consumer.Pool(context.WithoutCancel(ctx), r.pool, 2)
 	if err != nil {
 		return fmt.Errorf("outbox: run: %w", err)
 	}
@@ -102,14 +144,16 @@ func (r *Relay) Run(ctx context.Context) error {
 		}
 		return err
 	}
-	return shutDown(consumer.Run(ctx, db, r.worker))
+	r.tail = newTail(ctx, r.rows, r.cfg.BatchSize)
+	defer r.tail.close()
+	return shutDown(r.member.Run(ctx, db))
 }
 
-// forget ends what troubled the relay, without claiming that the broker is well again.
-func (r *Relay) forget() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.trouble = nil
+// forget ends what troubled the segment, without claiming that the broker is well again.
+func (s *segment) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.trouble = nil
 }
 
 // register makes the relay's rows, which the first relay of a store does.
@@ -124,7 +168,7 @@ func (r *Relay) register(ctx context.Context, db *pgxpool.Pool) error {
 			if _, err := tx.Exec(ctx, r.sql(lockRelaySQL)); err != nil {
 				return err
 			}
-			_, err := tx.Exec(ctx, r.sql(registerRelaySQL), r.ref.Name, r.ref.Version)
+			_, err := tx.Exec(ctx, r.sql(registerRelaySQL), r.ref.Name, r.ref.Version, segments)
 			return err
 		})
 	}
@@ -139,18 +183,20 @@ func (r *Relay) sql(text string) string {
 }
 
 // publishOutbox is the work of a tenure.
-func (r *Relay) publishOutbox(ctx context.Context, t *consumer.Tenure) error {
+func (s *segment) publishOutbox(ctx context.Context, t *consumer.Tenure) error {
 	var background sync.WaitGroup
 	defer background.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	l, err := r.begin(ctx, t)
+	l, err := s.begin(ctx, t)
 	if err != nil {
 		return err
 	}
-	defer r.forget() // whoever publishes next has troubles of its own
+	defer s.forget() // whoever publishes next has troubles of its own
 	defer l.end()
-	background.Go(func() { r.clean(ctx) })
+	if s.number == 0 { // one process at a time cleans
+		background.Go(func() { s.clean(ctx) })
+	}
 	for {
 		err := l.step(ctx)
 		if ctx.Err() != nil { // what is published and not saved need not be repeated by the next
@@ -175,5 +221,6 @@ WITH c AS (
   ON CONFLICT DO NOTHING
   RETURNING consumer, version)
 INSERT INTO {schema}.segments (consumer, version, segment, first_partition, last_partition, floor)
-SELECT c.consumer, c.version, 0, 0, s.partitions - 1, s.outbox_cleaned FROM c, {schema}.store s`
+SELECT c.consumer, c.version, i, s.partitions * i / n.n, s.partitions * (i + 1) / n.n - 1, s.outbox_cleaned
+  FROM c, {schema}.store s, LATERAL (SELECT least($3::int, s.partitions) AS n) n, generate_series(0, n.n - 1) AS i`
 )

@@ -19,6 +19,9 @@ const (
 	defaultRetention = 7 * 24 * time.Hour
 	defaultClean     = time.Minute
 
+	// idleQuiets is how much rarer the cursor moves while nothing of its own was published: no crash repeats anything then.
+	idleQuiets = 5
+
 	// defaultQuiet bounds what a crash repeats of what was published while the relay kept up.
 	defaultQuiet = 10 * time.Millisecond
 
@@ -30,10 +33,11 @@ const (
 type Config struct {
 	// Lease is how long a relay that fell silent keeps the others from taking over. Default 10 s.
 	Lease time.Duration
-	// BatchSize is how many messages are read and published before the cursor moves: what is published again when a
-	// relay dies. Two such pages are in memory. Default 500.
+	// BatchSize is how many messages of one of the four ranges are read and published before its cursor moves: what is
+	// published again when a relay dies. Two such pages of each range are in memory. Default 500.
 	BatchSize int
-	// Lanes is how many messages may be on their way to the broker at once, never two of one partition. Default 8.
+	// Lanes is how many messages of this process may be on their way to the broker at once, never two of one partition.
+	// Default 8.
 	Lanes int
 	// HeadEvery is the shortest time between two rounds of head messages. Default 50 ms.
 	HeadEvery time.Duration
@@ -48,7 +52,7 @@ type Config struct {
 	Observer eventstore.Observer
 
 	probe func(place string)
-	watch *watch        // of the relay's publisher
+	late  time.Duration // how long Publish may take before Health says so
 	quiet time.Duration // the shortest time between two moves of the cursor while the relay keeps up
 }
 
@@ -94,7 +98,7 @@ func (c Config) withDefaults() Config {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	c.watch = &watch{log: c.Logger, limit: longestCall}
+	c.late = cmp.Or(c.late, longestCall)
 	if c.Observer == nil {
 		c.Observer = eventstore.NopObserver{}
 	}

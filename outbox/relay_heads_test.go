@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -144,18 +145,35 @@ func TestRelayHeadsAreRare(t *testing.T) {
 	checkChains(t, b.all())
 }
 
-// deafRows wait until they are told to look, and never poll.
+// deafRows wait until they are told of a position, and never poll.
 type deafRows struct {
 	Rows
-	look chan struct{}
+	mu    sync.Mutex
+	known int64
+	told  chan struct{}
 }
 
-func (d deafRows) Wait(ctx context.Context, _ eventstore.Position) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-d.look:
-		return nil
+func (d *deafRows) tell(position int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.known = position
+	close(d.told)
+	d.told = make(chan struct{})
+}
+
+func (d *deafRows) Wait(ctx context.Context, after eventstore.Position) error {
+	for {
+		d.mu.Lock()
+		known, told := d.known, d.told
+		d.mu.Unlock()
+		if known > after.Ordinal() {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-told:
+		}
 	}
 }
 
@@ -164,7 +182,7 @@ func TestRelayDoesWhatItPutOff(t *testing.T) {
 	t.Parallel()
 	w := newRelayWorld(t)
 	b := &tape{}
-	rows := deafRows{w.store.Outbox(), make(chan struct{})}
+	rows := &deafRows{Rows: w.store.Outbox(), told: make(chan struct{})}
 	w.listened("t")
 	w.send(1, "t", 1)
 	r, err := NewRelay(w.pool, rows, b, Config{HeadEvery: 200 * time.Millisecond})
@@ -175,11 +193,11 @@ func TestRelayDoesWhatItPutOff(t *testing.T) {
 	w.everybodyTold(b, "t", w.head())
 	for i := range 5 {
 		w.send(1, "t", i)
-		rows.look <- struct{}{}
+		rows.tell(w.head())
 		w.append("foreign", "f", 1)
-		rows.look <- struct{}{}
+		rows.tell(w.head())
 		w.append("foreign", "f", 1)
-		rows.look <- struct{}{}
+		rows.tell(w.head())
 		w.everybodyTold(b, "t", w.head())
 		w.sent()
 	}

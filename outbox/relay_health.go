@@ -1,54 +1,94 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
-
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/internal/consumer"
 )
 
-// Health says how the relay is doing, as this process knows it; it touches neither database nor broker. It is not ready
-// while it waits for something that is away, such as a broker that does not take a message or a publisher that has not
-// returned for five seconds, and when it has stopped. A relay that waits while another process publishes is ready in
-// state "standby".
+// Health says how the relay is doing, as this process knows it; it touches neither database nor broker. It is the worst of
+// its segments, whose own healths are the parts. It is not ready while it waits for something that is away, such as a
+// broker that does not take a message or a publisher that has not returned for five seconds, when it has stopped, and when
+// a segment of the store has had no owner for longer than a lease. A relay that waits while other processes publish is
+// ready in state "standby". How long messages wait is what [Relay.Lag] tells, and the health of the store.
 func (r *Relay) Health(context.Context) eventstore.Health {
 	h := eventstore.Health{Component: "relay"}
 	if !r.running.Load() {
 		h.State, h.Reason = "not running", "call Run"
 		return h
 	}
-	s := r.worker.Status()
-	h.State, h.Reason, h.Since = string(s.State), s.Reason, s.Since
-	switch s.State {
+	parts := make([]eventstore.Health, len(r.segments))
+	for i, s := range r.segments {
+		parts[i] = s.health()
+	}
+	h = worst(parts)
+	h.Component, h.Parts = "relay", parts
+	if h.Ready && h.State != string(consumer.Paused) {
+		for _, m := range r.member.Missing() {
+			if time.Since(m.Since) > r.member.Lease()+time.Second {
+				h.Ready, h.State, h.Since = false, string(consumer.Waiting), m.Since
+				h.Reason = fmt.Sprintf("no relay has published segment %d since %s, although one lives that should: look at `daybook status` and at the log of that process",
+					m.Segment, m.Since.UTC().Format(time.RFC3339))
+				break
+			}
+		}
+	}
+	return h
+}
+
+// worst is the health that matters most: of those that are not ready one that has stopped, or the oldest; then one that
+// works.
+func worst(parts []eventstore.Health) eventstore.Health {
+	rank := func(h eventstore.Health) int {
+		switch {
+		case !h.Ready && h.State == string(consumer.Stopped):
+			return 0
+		case !h.Ready:
+			return 1
+		case h.State == string(consumer.Running):
+			return 2
+		case h.State == string(consumer.Paused):
+			return 3
+		}
+		return 4
+	}
+	return slices.MinFunc(parts, func(a, b eventstore.Health) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.Since.Compare(b.Since))
+	})
+}
+
+func (s *segment) health() eventstore.Health {
+	h := eventstore.Health{Component: fmt.Sprintf("relay segment %d", s.number)}
+	status := s.worker.Status()
+	h.State, h.Reason, h.Since = string(status.State), status.Reason, status.Since
+	switch status.State {
 	case consumer.Standby, consumer.Paused:
 		h.Ready = true
 	case consumer.Running:
-		if c, late := r.cfg.watch.late(); late {
+		if c, late := s.watch.late(); late {
 			h.State, h.Reason, h.Since = string(consumer.Waiting), c.text(), c.began
 			return h
 		}
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if r.trouble == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.trouble == nil {
 			h.Ready = true
 		} else {
-			h.State, h.Reason, h.Since = string(consumer.Waiting), r.trouble.Error(), r.since
+			h.State, h.Reason, h.Since = string(consumer.Waiting), s.trouble.Error(), s.since
 		}
 	}
 	return h
 }
 
 // troubled notes what the broker did not take, with a line in the log when that begins.
-func (r *Relay) troubled(err *PublishError) {
+func (r *segment) troubled(err *PublishError) {
 	r.mu.Lock()
 	first := r.trouble == nil
 	r.trouble = err
@@ -65,7 +105,7 @@ func (r *Relay) troubled(err *PublishError) {
 	}
 }
 
-func (r *Relay) recovered() {
+func (r *segment) recovered() {
 	r.mu.Lock()
 	was, since := r.trouble, r.since
 	r.trouble = nil
@@ -89,11 +129,11 @@ type watch struct {
 }
 
 // watches makes lanes tell of what they do.
-func (r *Relay) watches(l *lanes) {
-	w := r.cfg.watch
+func (r *segment) watches(l *lanes) {
+	w := r.watch
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.log, w.lanes, l.watch = r.log, l, w
+	w.lanes, l.watch = l, w
 }
 
 // late returns a call that has lasted too long.
@@ -160,77 +200,3 @@ func (c call) text() string {
 	return fmt.Sprintf("publishing position %s on topic %q has not returned for %v: give the publisher a time-out",
 		c.position, c.topic, time.Since(c.began).Round(time.Millisecond))
 }
-
-// Lag says how far the publishing is behind the log.
-type Lag struct {
-	// State is the state kept in the database: "running", "paused" or "stopped", or "not started" before the first relay of
-	// the store has run; Reason says why it does not run.
-	State, Reason string
-	// Owner is the process that publishes, empty when there is none.
-	Owner string
-	// Cursor is the position up to which everything is published, Head the safe head: what is published next lies between.
-	Cursor, Head eventstore.Position
-	// Behind is the distance between them: at most so many messages are still to come.
-	Behind int64
-	// Age is how long the first message that is not published has been stored; zero when there is none.
-	Age time.Duration
-}
-
-// Lag reads from the database how far the publishing is, whichever process does it. The error is a [*NotInstalledError]
-// when the store lacks the tables.
-func (r *Relay) Lag(ctx context.Context) (Lag, error) {
-	var (
-		l      Lag
-		cursor int64
-		age    float64
-	)
-	err := r.pool.QueryRow(ctx, r.sql(lagSQL), pgx.QueryExecModeExec, r.ref.Name, r.ref.Version).
-		Scan(&l.State, &l.Reason, &l.Owner, &cursor, &age)
-	pg := (*pgconn.PgError)(nil)
-	if l.State == notStarted || errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "3F000") { // no such table, no such schema
-		if missing := r.installed(ctx, r.pool); missing != nil {
-			return Lag{}, missing
-		}
-	}
-	if err != nil {
-		return Lag{}, fmt.Errorf("outbox: lag of the relay: %w", err)
-	}
-	if l.Head, err = r.rows.SafeHead(ctx); err != nil {
-		return Lag{}, fmt.Errorf("outbox: lag of the relay: %w", err)
-	}
-	l.Cursor, l.Age = eventstore.PositionAt(cursor), time.Duration(age*float64(time.Second))
-	l.Behind = max(l.Head.Ordinal()-cursor, 0)
-	return l, nil
-}
-
-const notStarted = "not started"
-
-// installed returns a [*NotInstalledError] when a table is not there.
-func (r *Relay) installed(ctx context.Context, db *pgxpool.Pool) error {
-	var missing string
-	err := db.QueryRow(ctx, missingSQL, pgx.QueryExecModeExec, r.ref.Store).Scan(&missing)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return nil
-	case err != nil:
-		return fmt.Errorf("outbox: look for the tables: %w", err)
-	}
-	return &NotInstalledError{Schema: r.ref.Store, Missing: "table " + missing}
-}
-
-// missingSQL knows a table of the first migration, and those of the one that made relays.
-const missingSQL = `
-SELECT t.name FROM unnest('{consumers,outbox_tails,subscribers}'::text[]) WITH ORDINALITY AS t(name, nth)
- WHERE to_regclass(format('%I.%I', $1::text, t.name)) IS NULL ORDER BY t.nth LIMIT 1`
-
-// lagSQL begins at the block of positions that the cursor is in: a row never crosses the border of one. It is planned
-// each time, with its values.
-const lagSQL = `
-SELECT coalesce(c.state, 'not started'), coalesce(c.reason, ''), CASE WHEN s.expires_at > clock_timestamp() THEN s.owner ELSE '' END, f.floor,
-       coalesce((SELECT greatest(extract(epoch FROM clock_timestamp() - o.recorded_at), 0) FROM {schema}.outbox o
-                  WHERE o.first_position >= (f.floor >> 12) << 12 AND o.last_position > f.floor
-                  ORDER BY o.first_position LIMIT 1), 0)::double precision
-  FROM (SELECT $1::text AS consumer, $2::int AS version) r
-  LEFT JOIN {schema}.consumers c ON c.consumer = r.consumer AND c.version = r.version
-  LEFT JOIN {schema}.segments s ON s.consumer = r.consumer AND s.version = r.version AND s.segment = 0
-  CROSS JOIN LATERAL (SELECT coalesce(s.floor, 0) AS floor) f`

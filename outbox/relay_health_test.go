@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"errors"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -25,8 +26,7 @@ func TestRelayHealthWhilePublishDoesNotReturn(t *testing.T) {
 		return nil
 	}}
 	var lines relayLines
-	r := w.relay(b, Config{Logger: lines.logger()})
-	r.cfg.watch.limit = 50 * time.Millisecond
+	r := w.relay(b, Config{Logger: lines.logger(), late: 50 * time.Millisecond})
 	w.send(1, "o", 1)
 	w.start(r)
 	w.sent()
@@ -59,7 +59,7 @@ func TestRelayHealthWhilePublishDoesNotReturn(t *testing.T) {
 
 func TestRelayWatchesByDefault(t *testing.T) {
 	t.Parallel()
-	if limit := (Config{}).withDefaults().watch.limit; limit != 5*time.Second {
+	if limit := (Config{}).withDefaults().late; limit != 5*time.Second {
 		t.Errorf("the limit is %v", limit)
 	}
 }
@@ -70,7 +70,7 @@ func TestRelayLagBeforeTheFirstRun(t *testing.T) {
 	w := newRelayWorld(t)
 	r := w.relay(&tape{}, Config{})
 	lag, err := r.Lag(t.Context())
-	if err != nil || lag != (Lag{State: "not started"}) {
+	if err != nil || !reflect.DeepEqual(lag, Lag{State: "not started"}) {
 		t.Errorf("of an empty store: %+v, %v", lag, err)
 	}
 	w.send(3, "t", 0)

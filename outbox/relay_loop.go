@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -25,11 +26,12 @@ const (
 
 // publishing is the work of a relay during one tenure. One goroutine runs it; another reads the next page meanwhile.
 type publishing struct {
-	*Relay
-	tenure *consumer.Tenure
-	epoch  uuid.UUID
-	chains *chains
-	lanes  *lanes
+	*segment
+	first, last int // its partitions
+	tenure      *consumer.Tenure
+	epoch       uuid.UUID
+	chains      *chains
+	lanes       *lanes
 
 	through eventstore.Position // everything up to here is published
 	read    eventstore.Position // and read
@@ -49,11 +51,16 @@ type publishing struct {
 }
 
 // begin learns what was published before this tenure.
-func (r *Relay) begin(ctx context.Context, t *consumer.Tenure) (*publishing, error) {
+func (r *segment) begin(ctx context.Context, t *consumer.Tenure) (*publishing, error) {
+	first, last := t.Partitions()
 	l := &publishing{
-		Relay: r, tenure: t, epoch: r.rows.Epoch(), chains: newChains(r.rows.Partitions()), through: t.Floor(), read: t.Floor(),
+		segment: r, tenure: t, epoch: r.rows.Epoch(), chains: newChains(first, last), through: t.Floor(), read: t.Floor(),
+		first: first, last: last,
 	}
-	rows, err := t.DB().Query(ctx, r.sql(tailsSQL), r.ref.Name, r.ref.Version)
+	if last == r.rows.Partitions()-1 {
+		l.last = math.MaxInt32 // a row made by hand must not be passed by in silence
+	}
+	rows, err := t.DB().Query(ctx, r.sql(tailsSQL), r.ref.Name, r.ref.Version, l.first, l.last)
 	if err != nil {
 		return nil, fmt.Errorf("outbox: read the last messages sent: %w", err)
 	}
@@ -75,10 +82,12 @@ func (r *Relay) begin(ctx context.Context, t *consumer.Tenure) (*publishing, err
 	l.lanes = openLanes(r.cfg.Lanes, newEncoder(l.epoch, r.ref.Store), r.publisher)
 	r.watches(l.lanes)
 	l.ctx, l.stop = context.WithCancel(ctx)
+	l.tail.enter()
 	return l, nil
 }
 
 func (l *publishing) end() {
+	l.tail.leave()
 	l.stop()
 	l.readers.Wait()
 	l.lanes.close()
@@ -113,6 +122,9 @@ func (l *publishing) step(ctx context.Context) error {
 		}
 		return fmt.Errorf("outbox: read after position %s: %w", l.read, err)
 	}
+	if err := l.tenure.Hold(); err != nil {
+		return err
+	}
 	if time.Since(l.looked) >= lookEvery {
 		if err := l.look(ctx); err != nil {
 			return err
@@ -138,7 +150,7 @@ func (l *publishing) step(ctx context.Context) error {
 		l.cfg.probe(probePublished)
 	}
 	l.unsaved = l.unsaved || len(page.Messages) > 0
-	if l.atEnd && time.Since(l.moved) < l.cfg.quiet {
+	if l.atEnd && time.Since(l.moved) < l.rests() {
 		return nil
 	}
 	return l.commit()
@@ -172,6 +184,9 @@ func (l *publishing) publish(ctx context.Context, through eventstore.Position) e
 		}
 		if !rest(ctx, step/2+rand.N(step/2)) {
 			return ctx.Err()
+		}
+		if err := l.tenure.Hold(); err != nil {
+			return err
 		}
 	}
 }
@@ -211,7 +226,7 @@ func rest(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-const tailsSQL = `SELECT topic, partition, position FROM {schema}.outbox_tails WHERE consumer = $1 AND version = $2`
+const tailsSQL = `SELECT topic, partition, position FROM {schema}.outbox_tails WHERE consumer = $1 AND version = $2 AND partition BETWEEN $3 AND $4`
 
 const lookSQL = `
 SELECT s.epoch::text, ARRAY(SELECT DISTINCT u.topic FROM {schema}.subscribers u WHERE u.state = 'following' ORDER BY u.topic) FROM {schema}.store s`

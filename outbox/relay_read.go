@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/daybook-go/daybook/eventstore"
@@ -22,15 +23,23 @@ func (l *publishing) next(ctx context.Context) (eventstore.OutboxPage, error) {
 		}
 	}
 	var r pageRead
-	if l.ahead != nil {
+	full := false
+	switch {
+	case l.ahead != nil:
 		select {
 		case r = <-l.ahead:
 		case <-ctx.Done():
 			return eventstore.OutboxPage{}, ctx.Err()
 		}
 		l.ahead = nil
-	} else {
+		full = len(r.page.Messages) >= l.cfg.BatchSize
+	case l.atEnd:
+		r = l.tail.read(ctx, l.read)
+		full = len(r.page.Messages) >= l.cfg.BatchSize
+		r.page.Messages = l.own(r.page.Messages)
+	default:
 		r = l.readPage(l.read)
+		full = len(r.page.Messages) >= l.cfg.BatchSize
 	}
 	if r.err == nil && r.page.Cleaned.After(l.read) {
 		r.err = fmt.Errorf("the outbox is cleaned up to %s, which only follows a cursor: another relay has gone on from here, "+
@@ -40,7 +49,7 @@ func (l *publishing) next(ctx context.Context) (eventstore.OutboxPage, error) {
 		return eventstore.OutboxPage{}, r.err
 	}
 	l.read = r.page.Through
-	l.atEnd = len(r.page.Messages) < l.cfg.BatchSize
+	l.atEnd = !full
 	if !l.atEnd {
 		ahead, from := make(chan pageRead, 1), l.read
 		l.ahead = ahead
@@ -49,12 +58,42 @@ func (l *publishing) next(ctx context.Context) (eventstore.OutboxPage, error) {
 	return r.page, nil
 }
 
+// readPage reads what the segment has after a position.
 func (l *publishing) readPage(after eventstore.Position) pageRead {
-	page, err := l.rows.ReadPage(l.ctx, eventstore.OutboxQuery{Partition: eventstore.AllPartitions, After: after, Limit: l.cfg.BatchSize})
-	if err == nil && page.Through.Before(after) {
-		page.Through = after
+	q := eventstore.OutboxQuery{Partition: l.first, LastPartition: l.last, After: after, Limit: l.cfg.BatchSize}
+	if l.first == 0 && l.last == math.MaxInt32 { // all of it
+		q.Partition, q.LastPartition = eventstore.AllPartitions, 0
+	}
+	return readPage(l.ctx, l.rows, q)
+}
+
+func readPage(ctx context.Context, rows Rows, q eventstore.OutboxQuery) pageRead {
+	page, err := rows.ReadPage(ctx, q)
+	if err == nil && page.Through.Before(q.After) {
+		page.Through = q.After
 	}
 	return pageRead{page, err}
+}
+
+// own are the messages of the segment; all is shared with others.
+func (l *publishing) own(all []eventstore.OutboxMessage) []eventstore.OutboxMessage {
+	mine := func(m *eventstore.OutboxMessage) bool { return m.Partition >= l.first && m.Partition <= l.last }
+	n := 0
+	for i := range all {
+		if mine(&all[i]) {
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	own := make([]eventstore.OutboxMessage, 0, n)
+	for i := range all {
+		if mine(&all[i]) {
+			own = append(own, all[i])
+		}
+	}
+	return own
 }
 
 // wait blocks at the end of the outbox. It reports true when heads or a move of the cursor that were put off are due.
@@ -66,7 +105,7 @@ func (l *publishing) wait(ctx context.Context) (due bool, err error) {
 		waiting, cancel = context.WithDeadline(ctx, until)
 		defer cancel()
 	}
-	err = l.rows.Wait(waiting, l.read)
+	err = l.tail.wait(waiting, l.read)
 	switch {
 	case err == nil:
 		return false, nil
@@ -81,7 +120,7 @@ func (l *publishing) wait(ctx context.Context) (due bool, err error) {
 // due is when something that was put off must be done; zero when there is nothing.
 func (l *publishing) due() (at time.Time) {
 	if l.tenure.Floor().Before(l.through) {
-		at = l.moved.Add(l.cfg.quiet)
+		at = l.moved.Add(l.rests())
 	}
 	if l.headsOpen(l.through) {
 		if heads := l.heads.Add(l.cfg.HeadEvery); at.IsZero() || heads.Before(at) {
@@ -89,4 +128,12 @@ func (l *publishing) due() (at time.Time) {
 		}
 	}
 	return at
+}
+
+// rests is the shortest time between two moves of the cursor while the segment keeps up.
+func (l *publishing) rests() time.Duration {
+	if l.unsaved {
+		return l.cfg.quiet
+	}
+	return idleQuiets * l.cfg.quiet
 }

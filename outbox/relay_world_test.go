@@ -128,10 +128,39 @@ func relayAsk[T any](w *relayWorld, sql string, args ...any) T {
 	return v
 }
 
-// cursor is what the relay has committed.
+// cursor is what the relays have committed in all segments.
 func (w *relayWorld) cursor() int64 {
 	w.t.Helper()
-	return relayAsk[int64](w, "SELECT coalesce((SELECT floor FROM daybook.segments WHERE consumer = 'outbox-relay'), 0)")
+	return relayAsk[int64](w, "SELECT coalesce((SELECT min(floor) FROM daybook.segments WHERE consumer = 'outbox-relay'), 0)")
+}
+
+// owners are the living owners of the segments, from 0; empty where there is none.
+func (w *relayWorld) owners() []string {
+	w.t.Helper()
+	return relayAsk[[]string](w, `SELECT coalesce(array_agg(CASE WHEN expires_at > clock_timestamp() THEN owner ELSE '' END ORDER BY segment), '{}')
+		FROM daybook.segments WHERE consumer = 'outbox-relay'`)
+}
+
+// balanced waits until n relays share the segments, none of them with two more than another, and returns the owners.
+func (w *relayWorld) balanced(n int) (owners []string) {
+	w.t.Helper()
+	relayEventually(w.t, fmt.Sprintf("%d relays share the segments", n), func() bool {
+		owners = w.owners()
+		share := map[string]int{}
+		for _, o := range owners {
+			share[o]++
+		}
+		if len(owners) == 0 || share[""] > 0 || len(share) != min(n, len(owners)) {
+			return false
+		}
+		for _, has := range share {
+			if has < len(owners)/len(share) {
+				return false
+			}
+		}
+		return true
+	})
+	return owners
 }
 
 // head is the safe head, once it can be asked for: after a crash of the server connections are dead.
