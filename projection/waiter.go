@@ -183,11 +183,22 @@ func (q *question) local(db Querier) (moves <-chan struct{}, known knowledge, se
 			known = unknown
 		case !q.reached(reached.Applied):
 			return moved, onTheWay, &behindBy{name: ref.Name, version: ref.Version, have: q.lowest(reached.Applied)}
-		case reached.Home != db: // perhaps a standby, which may not have it yet
+		case reached.Home != db || q.aside(reached.Aside): // perhaps a standby, which may not have it yet
 			known = unknown
 		}
 	}
 	return nil, known, nil
+}
+
+// aside reports whether something is set aside in one of the token's partitions: the database knows what it is.
+func (q *question) aside(partitions map[int]struct{}) bool {
+	if len(partitions) == 0 {
+		return false
+	}
+	return slices.ContainsFunc(q.partitions, func(p int32) bool {
+		_, ok := partitions[int(p)]
+		return ok
+	})
 }
 
 // lowest is how far progress has come in the partitions of the token.

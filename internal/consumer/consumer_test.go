@@ -107,8 +107,8 @@ func TestSignals(t *testing.T) {
 	if _, moves := ReachedBy(here.ref, here.epoch); moves != nil {
 		t.Error("nobody works, and there is a channel")
 	}
-	signals.enter(here, Reached{ProgressAt(eventstore.PositionAt(3)), "a"})
-	signals.enter(here, Reached{ProgressAt(eventstore.PositionAt(4)), "b"}) // takes over
+	signals.enter(here, Reached{Applied: ProgressAt(eventstore.PositionAt(3)), Home: "a"})
+	signals.enter(here, Reached{Applied: ProgressAt(eventstore.PositionAt(4)), Home: "b"}) // takes over
 	if _, moves := ReachedBy(here.ref, uuid.New()); moves != nil {
 		t.Error("another store's worker answers")
 	}
@@ -116,7 +116,7 @@ func TestSignals(t *testing.T) {
 	if p.Applied.Floor() != eventstore.PositionAt(4) || p.Home != "b" || moves == nil {
 		t.Errorf("progress is %v %v", p, moves)
 	}
-	signals.move(here, Reached{ProgressAt(eventstore.PositionAt(9)), "b"})
+	signals.move(here, Reached{Applied: ProgressAt(eventstore.PositionAt(9)), Home: "b"})
 	<-moves
 	_, moves = ReachedBy(here.ref, here.epoch)
 	signals.leave(here)

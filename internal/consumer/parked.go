@@ -146,6 +146,9 @@ func (t *Tenure) noted(c *parking.Changes) {
 	}
 	altered := c.Altered()
 	c.Committed(t.w.now())
+	if c.Raises() {
+		t.aside = t.lease.parked.Partitions()
+	}
 	if altered {
 		t.tellParked()
 	}

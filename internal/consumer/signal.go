@@ -33,6 +33,8 @@ type Reached struct {
 	Applied Progress
 	// Home is the worker's Config.Home.
 	Home any
+	// Aside are the partitions of which sequences are set aside, so that Applied is not all of them. It is not changed.
+	Aside map[int]struct{}
 }
 
 // ReachedBy returns how far a worker of this process has come with the first segment, the only one of what applies events, and a channel that is closed at its next commit, or when

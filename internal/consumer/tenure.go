@@ -25,6 +25,7 @@ type Tenure struct {
 	applied Progress  // committed
 	moved   time.Time // when that was
 	plans   plans
+	aside   map[int]struct{} // the partitions of which something is set aside, for waiters
 }
 
 // tenure runs the worker's loop until the lease is lost, the worker is asked to end, or something fails that needs the
@@ -66,7 +67,8 @@ func (w *Worker) tenure(ctx context.Context, db *pgxpool.Pool, l *lease, settled
 	t.note()
 	t.tellParked()
 	defer t.forget()
-	signals.enter(t.place, Reached{l.applied, w.cfg.Home})
+	t.aside = l.parked.Partitions()
+	signals.enter(t.place, t.reachedNow())
 	defer signals.leave(t.place)
 	err := w.loop(t)
 	if ctx.Err() == nil && held.Err() != nil && !errors.Is(err, errLost) {
@@ -80,9 +82,13 @@ func (w *Worker) tenure(ctx context.Context, db *pgxpool.Pool, l *lease, settled
 
 func (t *Tenure) committed(to Progress) {
 	t.applied, t.moved = to, time.Now()
-	signals.move(t.place, Reached{to, t.w.cfg.Home})
+	signals.move(t.place, t.reachedNow())
 	t.note()
 	t.settled()
+}
+
+func (t *Tenure) reachedNow() Reached {
+	return Reached{Applied: t.applied, Home: t.w.cfg.Home, Aside: t.aside}
 }
 
 func (t *Tenure) note() {

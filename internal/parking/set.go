@@ -17,6 +17,7 @@ type Set struct {
 	texts   *texts
 	byKey   map[Key]*entry
 	due     dueHeap
+	perPart map[int]int // how many, by partition
 	counts  Counts
 	unknown bool // counts.Oldest is to be found anew
 }
@@ -37,7 +38,7 @@ type Counts struct {
 
 // Load reads the sequences of the partitions from first to last, inclusive. Call it after the lease is taken.
 func Load(ctx context.Context, q Querier, o Owner, first, last int) (*Set, error) {
-	s := &Set{owner: o, texts: textsFor(o), byKey: map[Key]*entry{}}
+	s := &Set{owner: o, texts: textsFor(o), byKey: map[Key]*entry{}, perPart: map[int]int{}}
 	rows, err := q.Query(ctx, s.texts.load, o.Consumer, o.Version, first, last)
 	if err != nil {
 		return nil, fmt.Errorf("parking: read what %q has set aside: %w", o.Consumer, err)
@@ -65,6 +66,18 @@ func (s *Set) Owner() Owner { return s.owner }
 
 // Len is how many sequences are set aside.
 func (s *Set) Len() int { return len(s.byKey) }
+
+// Partitions are those of which sequences are set aside: a map of its own, nil when there are none.
+func (s *Set) Partitions() map[int]struct{} {
+	if len(s.perPart) == 0 {
+		return nil
+	}
+	all := make(map[int]struct{}, len(s.perPart))
+	for p := range s.perPart {
+		all[p] = struct{}{}
+	}
+	return all
+}
 
 // Get returns what is known of a sequence, and false when it is not set aside.
 func (s *Set) Get(k Key) (Sequence, bool) {
@@ -153,6 +166,7 @@ func (s *Set) put(x Sequence, now time.Time) *entry {
 	} else {
 		e = &entry{n: -1}
 		s.byKey[x.Key] = e
+		s.perPart[x.Partition]++
 		if !s.unknown {
 			s.older(x.Since)
 		}
@@ -182,6 +196,9 @@ func (s *Set) remove(k Key) {
 	}
 	s.count(e.State, -1)
 	delete(s.byKey, k)
+	if s.perPart[e.Partition]--; s.perPart[e.Partition] == 0 {
+		delete(s.perPart, e.Partition)
+	}
 	s.unknown = s.unknown || !e.Since.After(s.counts.Oldest)
 }
 
