@@ -34,7 +34,8 @@ CREATE TABLE {schema}.letters (
   sequence        text COLLATE "C" NOT NULL,
   partition       int    NOT NULL,
   position        bigint NOT NULL,
-  state           text   NOT NULL,                           -- open: 'retrying', 'parked'; closed: 'applied', 'discarded', 'taken over'
+  state           text   NOT NULL,                           -- open: 'retrying', 'parked'; closed: 'applied', 'discarded', 'taken over',
+                                                             -- 'behind' (one of its sequence was put back before it)
   kind            text   NOT NULL,                           -- of the last failure: 'transient', 'permanent'
   attempts        int    NOT NULL,                           -- in all
   round           int    NOT NULL,                           -- of them since it was set aside or redriven last
