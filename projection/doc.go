@@ -20,13 +20,18 @@
 // # Guarantees
 //
 //   - Order: events are applied in the order of the log, or, when a topic is followed, in that order for each partition
-//     key; never two at once per projection, in however many processes.
+//     key; never two at once per projection, in however many processes. When an event fails, its partition key falls behind,
+//     and is applied in its own order later.
 //   - Atomicity: the rows of a batch and the projection's place in the log commit together.
 //   - Once: no event takes effect twice, after whatever crash; a process that stood still while another took over
 //     cannot commit what it had in hand.
-//   - No event is passed by: one that keeps failing stops its projection just before it, and only that projection.
+//   - No event is lost: one that fails sets its partition key aside, and nothing of that key takes effect before it does. It
+//     is tried again after pauses, and then waits for people as a dead letter; see [Park] and package outbox/deadletter. With
+//     [Stop] it stops its projection just before it instead. A letter that people discard is left out.
+//   - A read with a token is never older than the token, also when something is set aside: it says so.
 //   - The place in the log moves also over events that a projection does not handle, so waiting for it always ends.
-//   - A view's rows do not depend on how the log was cut into batches.
+//   - A view's rows do not depend on how the log was cut into batches, and not on what failed meanwhile, when each row is
+//     of one partition key; a row of several keys sees them in the order in which they were applied.
 //
 // # Caveats
 //
@@ -44,6 +49,7 @@
 //	*ShapeError                 this version has other columns                raise Version and Install
 //	*StoppedError               the projection stands still                   read its Reason; deploy a fix
 //	*HandlerError               the event that stopped it, as Reason          deploy a fix
+//	*ParkedError                what the token stands for is set aside        answer 503 with RetryAfter, or read without the token
 //	*StaleError                 the wait was too long, the write is stored    serve the old row, or wait again
 //	ErrNotFound                 no row for the key                            treat it as empty
 //	ErrInsideHandler            a handler waited for itself                   read through its transaction

@@ -40,7 +40,8 @@ type Handler struct {
 
 // Handle calls f for each event of type E. What f writes through tx commits together with the projection's place in
 // the log, and f must touch nothing else, because it runs again when its batch is repeated. tx is committed by the
-// runner: Commit and Rollback refuse, Begin gives a savepoint. An error, or a panic, rolls the batch back.
+// runner: Commit and Rollback refuse, Begin gives a savepoint. An error, or a panic, takes back what the event has done;
+// what becomes of it then is up to [Config].OnFailure.
 //
 // A handler must not rest longer than the runner's lease between two statements, and must watch ctx.
 func Handle[E any](f func(ctx context.Context, tx pgx.Tx, e Event[E]) error) Handler {
@@ -55,6 +56,10 @@ func Handle[E any](f func(ctx context.Context, tx pgx.Tx, e Event[E]) error) Han
 		},
 	}
 }
+
+// Attempt says how often the event that a handler was given with ctx has been tried, this time included: 1 for what has
+// never failed. Attempts after a redrive go on counting. Runs that were rolled back for another event's sake do not count.
+func Attempt(ctx context.Context) int { return consumer.Attempt(ctx) }
 
 // ConsumerRef implements [Named].
 func (p Projection) ConsumerRef() consumer.Ref { return refFor(p.StoreSchema, p.Name, p.Version) }

@@ -9,11 +9,14 @@ import (
 
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/internal/consumer"
+	"github.com/daybook-go/daybook/internal/parking"
 )
 
 // Health says how the projections of this runner are doing, as this process knows it; it does not touch the database.
-// Not ready are those that wait for something that is away, retry a failing event, or have stopped. A projection that
-// another process works on is ready in state "standby".
+// Not ready are those that wait for something that is away, retry a failing event in place, or have stopped. A projection
+// that another process works on is ready in state "standby". One that has set sequences aside is ready in state "degraded":
+// everything else goes on, and to take the process from its work would help nobody; the reason counts them. Observer has
+// the numbers for an alert.
 func (r *Runner) Health(context.Context) eventstore.Health {
 	h := eventstore.Health{Component: "projections", Ready: r.running.Load(), State: "running"}
 	if !h.Ready {
@@ -28,6 +31,12 @@ func (r *Runner) Health(context.Context) eventstore.Health {
 		switch s.State {
 		case consumer.Running, consumer.Standby, consumer.Paused:
 			part.Ready = true
+			if aside := setAside(s.Parked); aside != "" {
+				part.State, part.Reason, part.Since = degraded, aside, s.Parked.Oldest
+				if h.State == "running" {
+					h.State, h.Since, h.Reason = degraded, part.Since, part.Component+": "+aside
+				}
+			}
 		default:
 			if h.Ready { // the first one stands for all; the others are in Parts
 				h.State, h.Since = part.State, part.Since
@@ -38,6 +47,18 @@ func (r *Runner) Health(context.Context) eventstore.Health {
 		h.Parts = append(h.Parts, part)
 	}
 	return h
+}
+
+const degraded = "degraded"
+
+// setAside counts what is set aside for people, or is empty.
+func setAside(c parking.Counts) string {
+	n := c.Retrying + c.Parked + c.Draining
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d sequences are set aside since %s: %d are tried again, %d wait for people (see `daybook deadletter list`), %d drain",
+		n, c.Oldest.UTC().Format(time.RFC3339), c.Retrying, c.Parked, c.Draining)
 }
 
 // Lag says how far a projection is behind the log.
@@ -55,6 +76,10 @@ type Lag struct {
 	Behind int64
 	// Age is how long the first of them has been stored; zero when there is none.
 	Age time.Duration
+	// Retrying, Parked and Draining are how many sequences are set aside below Applied: tried again by themselves, waiting
+	// for people, and going on from what was queued. Oldest is since when the oldest has been; zero when there is none.
+	Retrying, Parked, Draining int
+	Oldest                     time.Time
 }
 
 // Lag reads from the database how far each projection of the runner is, whichever process works on it.
@@ -64,10 +89,14 @@ func (r *Runner) Lag(ctx context.Context) ([]Lag, error) {
 		l := Lag{Projection: d.ref.Name, Version: d.ref.Version}
 		var applied, head int64
 		var age float64
+		var oldest *time.Time
 		err := r.pool.QueryRow(ctx, inStore(lagSQL, d.ref.Store), pgx.QueryExecModeExec, d.ref.Name, d.ref.Version).
-			Scan(&l.State, &l.Reason, &l.Owner, &applied, &head, &age)
+			Scan(&l.State, &l.Reason, &l.Owner, &applied, &head, &age, &l.Retrying, &l.Parked, &l.Draining, &oldest)
 		if err != nil {
 			return nil, fmt.Errorf("projection: lag of %s: %w", d, err)
+		}
+		if oldest != nil {
+			l.Oldest = *oldest
 		}
 		l.Applied, l.Head = eventstore.PositionAt(applied), eventstore.PositionAt(head)
 		l.Behind, l.Age = head-applied, time.Duration(age*float64(time.Second))
@@ -90,7 +119,12 @@ SELECT c.state, c.reason, CASE WHEN s.expires_at > clock_timestamp() THEN s.owne
          (SELECT o.recorded_at FROM {schema}.outbox o
            WHERE o.first_position >= (s.floor >> 12) << 12 AND o.last_position > s.floor AND o.topic = substr(c.source, 7)
            ORDER BY o.first_position LIMIT 1)
-       ELSE (SELECT e.recorded_at FROM {schema}.events e WHERE e.position > s.floor ORDER BY e.position LIMIT 1) END), 0), 0)::double precision
+       ELSE (SELECT e.recorded_at FROM {schema}.events e WHERE e.position > s.floor ORDER BY e.position LIMIT 1) END), 0), 0)::double precision,
+       p.retrying, p.parked, p.draining, p.oldest
   FROM {schema}.consumers c
   JOIN {schema}.segments s ON s.consumer = c.consumer AND s.version = c.version AND s.segment = 0
+  CROSS JOIN LATERAL (
+    SELECT count(*) FILTER (WHERE x.state = 'retrying') AS retrying, count(*) FILTER (WHERE x.state = 'parked') AS parked,
+           count(*) FILTER (WHERE x.state = 'draining') AS draining, min(x.since) AS oldest
+      FROM {schema}.parked x WHERE x.consumer = c.consumer AND x.version = c.version) p
  WHERE c.consumer = $1 AND c.version = $2`

@@ -51,7 +51,7 @@ type Config struct {
 	Clock func() time.Time
 	// Logger gets a line per change of state, never one per event. Default: none.
 	Logger *slog.Logger
-	// Observer is told of each batch. Default: none.
+	// Observer is told of each batch, of failures, and of what is set aside. Default: none.
 	Observer eventstore.Observer
 
 	probe func(place string)
@@ -73,9 +73,11 @@ const (
 // Runner follows the log and applies projections, each in its own transactions and at its own pace. Any number of
 // processes may run the same projections: one of them works on each, the others wait to take over.
 //
-// A projection stops when an event has failed Config.Attempts times, and when the log is not the one it had read. The
-// others go on. It is tried again by a process that starts later, or that was waiting to take over, but not by the one
-// that gave up: deploying a fixed program is all that is needed.
+// An event that fails sets its sequence aside, which are the events with its partition key, and everything else goes on; see
+// [Park]. A projection stops when it has set aside as many as Config.MaxParked, with [Stop] when an event has failed
+// Config.Attempts times, and when the log is not the one it had read. The others go on. It is tried again by a process that
+// starts later, or that was waiting to take over, but not by the one that gave up: deploying a fixed program is all that is
+// needed.
 //
 // A Runner is safe for concurrent use, but Run only once at a time.
 type Runner struct {

@@ -205,7 +205,7 @@ func TestPlansHaveNoScan(t *testing.T) {
 		{"head", headSQL, "3999"}, {"lag", lagSQL, "'planned', 1"},
 	} {
 		explain(t, w, st.name, inStore(st.sql, "daybook"), "SET LOCAL plan_cache_mode = force_custom_plan", st.values,
-			[]string{"store", "consumers", "segments", "checkpoints"})
+			[]string{"store", "consumers", "segments", "checkpoints", "parked"})
 	}
 }
 
