@@ -351,7 +351,10 @@ func TestExitCodes(t *testing.T) {
 		err  error
 		want int
 	}{
-		{nil, 0}, {errors.New("x"), 1}, {fmt.Errorf("x: %w", deadletter.ErrRefused), 2}, {fmt.Errorf("x: %w", deadletter.ErrNotFound), 2},
+		{nil, 0},
+		{errors.New("x"), 1},
+		{fmt.Errorf("x: %w", deadletter.ErrRefused), 2},
+		{fmt.Errorf("x: %w", deadletter.ErrNotFound), 2},
 		{fmt.Errorf("x: %w", &exitError{exitPlan, errors.New("y")}), 3},
 	} {
 		if got := exitCode(c.err); got != c.want {

@@ -177,14 +177,15 @@ const discardSQL = `
 UPDATE {schema}.letters SET state = 'discarded', closed_at = clock_timestamp(), closed_by = $4, reason = $5
  WHERE letter = $1 AND state = $2 AND attempts = $3`
 
-// goOnSQL releases a sequence behind which nothing is known, else lets it go on behind the letter.
+// goOnSQL releases a sequence behind which nothing is known, else lets it go on behind the letter. A relay has to tell
+// consumers of it first: they wait for the message.
 const goOnSQL = `
 WITH gone AS (
   DELETE FROM {schema}.parked p WHERE p.consumer = $1 AND p.version = $2 AND p.topic = $3 AND p.sequence = $4 AND p.queued = 0
-     AND NOT EXISTS (SELECT FROM {schema}.held h WHERE h.consumer = $1 AND h.version = $2 AND h.topic = $3 AND h.sequence = $4))
+     AND p.consumer <> 'outbox-relay' AND NOT EXISTS (SELECT FROM {schema}.held h WHERE h.consumer = $1 AND h.version = $2 AND h.topic = $3 AND h.sequence = $4))
 UPDATE {schema}.parked p SET state = 'draining', due_at = NULL, first_position = $5
  WHERE p.consumer = $1 AND p.version = $2 AND p.topic = $3 AND p.sequence = $4
-   AND (p.queued > 0 OR EXISTS (SELECT FROM {schema}.held h WHERE h.consumer = $1 AND h.version = $2 AND h.topic = $3 AND h.sequence = $4))`
+   AND (p.queued > 0 OR p.consumer = 'outbox-relay' OR EXISTS (SELECT FROM {schema}.held h WHERE h.consumer = $1 AND h.version = $2 AND h.topic = $3 AND h.sequence = $4))`
 
 // raise tells the owner of the segment that what it knows of its sequences is old: it cannot commit before it has read them
 // again. An owner that has nothing set aside and nothing to commit would not notice for a long time; with newEpoch its lease

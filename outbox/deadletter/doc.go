@@ -29,8 +29,8 @@
 // # Caveats
 //
 //   - A message that was discarded has no effect, and what was queued behind it is applied as if it had not been there.
-//   - When a relay's letter is discarded, consumers with access to the store read the message from the outbox all the same;
-//     an inbox has to accept the gap.
+//   - When a relay's letter is discarded, consumers with access to the store read the message from the outbox all the same,
+//     and all others are told that it never comes. That cannot be taken back.
 //   - [Letters.Undo] is for mistakes that are noticed soon: once something later of the sequence has taken effect, it is
 //     refused.
 //   - After an undo the owner takes its lease anew, which may need a third of the lease.

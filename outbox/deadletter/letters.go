@@ -53,8 +53,10 @@ func (c Config) validate() error {
 		name       string
 		value, def time.Duration
 	}{
-		{"Retention", c.Retention, defaultRetention}, {"Every", c.Every, defaultEvery},
-		{"Fresh", c.Fresh, defaultFresh}, {"Timeout", c.Timeout, defaultTimeout},
+		{"Retention", c.Retention, defaultRetention},
+		{"Every", c.Every, defaultEvery},
+		{"Fresh", c.Fresh, defaultFresh},
+		{"Timeout", c.Timeout, defaultTimeout},
 	} {
 		if d.value < 0 {
 			faults = append(faults, fmt.Errorf("deadletter: Config.%s: %v: must be positive, or 0 for %v", d.name, d.value, d.def))

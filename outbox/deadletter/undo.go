@@ -15,7 +15,8 @@ import (
 //
 // It is refused, with a [*RefusedError] that names the position, when something later of the sequence has taken effect or
 // has been discarded since: the message would come after it. Where the message came from the log, an event of the sequence
-// that the consumer does not read counts as well, as nobody knows here that it does not.
+// that the consumer does not read counts as well, as nobody knows here that it does not. A relay's letter is never put
+// back: the relay tells consumers that a discarded message never comes.
 func (l *Letters) Undo(ctx context.Context, letter uuid.UUID, o Options) error {
 	if err := o.validate(false); err != nil {
 		return err
@@ -81,7 +82,7 @@ func (l *Letters) source(ctx context.Context, tx pgx.Tx, h *held) (source, error
 	case err != nil:
 		return source{}, err
 	case kind == "relay":
-		return source{topic: h.key.Topic}, nil
+		return source{}, refuse("undo", h.letter, "consumers may have been told by now that the message never comes, and would drop it: enqueue it anew")
 	case kind == "inbox":
 		return source{alien: true, held: true}, nil
 	case carries != "":
@@ -190,12 +191,9 @@ const stepBackSQL = `
 UPDATE {schema}.letters SET state = 'behind', closed_at = clock_timestamp(), closed_by = $6, reason = $7
  WHERE consumer = $1 AND version = $2 AND topic = $3 AND sequence = $4 AND state IN ('retrying', 'parked') AND letter <> $5`
 
-// parkAgainSQL also finds a message before it in the chain of a relay, where the row does not say one.
 const parkAgainSQL = `
-INSERT INTO {schema}.parked AS p (consumer, version, topic, sequence, partition, state, first_position, last_position, queued, previous)
-VALUES ($1, $2, $3, $4, $5, 'parked', $6, $6, $7, CASE WHEN $3 = '' THEN 0 ELSE coalesce((
-  SELECT o.last_position FROM {schema}.outbox o WHERE o.partition = $5 AND o.topic = $3 AND o.last_position < $6 AND o.first_position < $6
-   ORDER BY o.first_position DESC LIMIT 1), 0) END)
+INSERT INTO {schema}.parked AS p (consumer, version, topic, sequence, partition, state, first_position, last_position, queued)
+VALUES ($1, $2, $3, $4, $5, 'parked', $6, $6, $7)
 ON CONFLICT (consumer, version, topic, sequence) DO UPDATE
    SET state = 'parked', due_at = NULL, first_position = excluded.first_position, last_position = greatest(p.last_position, excluded.last_position),
-       queued = p.queued + excluded.queued, previous = CASE WHEN p.previous < excluded.first_position THEN p.previous ELSE excluded.previous END`
+       queued = p.queued + excluded.queued`

@@ -83,8 +83,10 @@ func must[T any](t testing.TB) func(T, error) T {
 func (w *world) append(id string, data string) eventstore.RecordedEvent {
 	w.t.Helper()
 	s := eventstore.NewStreamID("order", id)
-	e := eventstore.EventData{Type: "order.paid", Data: []byte(data), ContentType: "text/plain",
-		Metadata: eventstore.Metadata{Actor: "shop", Headers: map[string]string{"trace": "t1"}}}
+	e := eventstore.EventData{
+		Type: "order.paid", Data: []byte(data), ContentType: "text/plain",
+		Metadata: eventstore.Metadata{Actor: "shop", Headers: map[string]string{"trace": "t1"}},
+	}
 	if _, err := w.store.Append(w.t.Context(), eventstore.To(s, eventstore.AnyVersion, e)); err != nil {
 		w.t.Fatal(err)
 	}
@@ -236,8 +238,6 @@ func wantText(t testing.TB, text string, parts ...string) {
 		}
 	}
 }
-
-func positionAt(n int64) eventstore.Position { return eventstore.PositionAt(n) }
 
 // appendKeyed stores the first event of a stream that shares a partition key.
 func (w *world) appendKeyed(category, id, key string) eventstore.RecordedEvent {
