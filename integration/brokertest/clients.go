@@ -40,6 +40,9 @@ type Server interface {
 	Restart() error
 }
 
+// Killer is a server that can be ended for good.
+type Killer interface{ Kill() }
+
 // Connect calls open until it succeeds, or ctx ends.
 func Connect[C any](ctx context.Context, open func() (C, error)) (C, error) {
 	for {

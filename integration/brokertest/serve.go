@@ -37,6 +37,9 @@ type server struct {
 
 func (s *server) Address() string { return s.address }
 
+// Kill ends the broker for good.
+func (s *server) Kill() { s.now.kill() }
+
 func (s *server) Restart() error {
 	s.now.kill()
 	return s.open()
