@@ -1,7 +1,7 @@
 # Every target calls `go run ./cmd/dev`, which works without make as well.
 
 .DEFAULT_GOAL := help
-.PHONY: run test race lint fuzz figures stop help
+.PHONY: run test race integration lint fuzz figures stop help
 
 run: ## import the example ledger and print its balances
 	go run ./cmd/dev run
@@ -11,6 +11,9 @@ test: ## all tests with the race detector, long ones at a tenth of their size; A
 
 race: ## all tests with the race detector at full size (up to an hour)
 	FULL=1 go run ./cmd/dev test -- $(ARGS)
+
+integration: ## the tests with real brokers, a tenth of their size; ARGS="-v ./jetstream"; FULL=1 for all
+	go run ./cmd/dev integration -- $(ARGS)
 
 lint: ## gofmt, vet, staticcheck and go.mod of all modules
 	go run ./cmd/dev lint
@@ -25,4 +28,4 @@ stop: ## stop the server that run keeps; its data stays
 	go run ./cmd/dev stop
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -28,6 +28,20 @@ func TestTestArgs(t *testing.T) {
 	}
 }
 
+func TestIntegrationArgs(t *testing.T) {
+	for _, c := range []struct{ full, args, want string }{
+		{"", "", "go test -p=2 -count=1 -timeout=10m ./..."},
+		{"1", "-race", "go test -p=2 -count=1 -timeout=60m -race ./..."},
+		{"", "-v ./jetstream", "go test -p=2 -count=1 -timeout=10m -v ./jetstream"},
+	} {
+		t.Setenv("DAYBOOK_TEST_SCALE", "")
+		t.Setenv("FULL", c.full)
+		if got := strings.Join(integrationArgs(strings.Fields(c.args)), " "); got != c.want {
+			t.Errorf("FULL=%s: got  %s\nwant %s", c.full, got, c.want)
+		}
+	}
+}
+
 func TestTimeLimit(t *testing.T) {
 	for _, c := range []struct{ full, scale, want string }{
 		{"", "", "18m"}, {"1", "", "60m"}, {"", "1", "60m"}, {"", "2.5", "60m"}, {"", "0.5", "18m"}, {"1", "0.1", "18m"},

@@ -3,6 +3,7 @@
 //
 //	go run ./cmd/dev run               import the example ledger and print its balances
 //	go run ./cmd/dev test [-- ARGS]    all tests, ARGS go to go test
+//	go run ./cmd/dev integration       the tests with real message brokers
 //	go run ./cmd/dev stop              stop the server that run keeps
 //	go run ./cmd/dev url               print its URL, for psql
 //	go run ./cmd/dev lint              gofmt, vet, staticcheck, tidy check
@@ -56,7 +57,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(out)
 	root.SetErr(errOut)
-	root.AddCommand(d.runCommand(), d.testCommand(), d.stopCommand(), d.urlCommand(), d.lintCommand(), d.fuzzCommand(), d.figuresCommand())
+	root.AddCommand(d.runCommand(), d.testCommand(), d.integrationCommand(), d.stopCommand(), d.urlCommand(), d.lintCommand(), d.fuzzCommand(), d.figuresCommand())
 
 	err := root.ExecuteContext(ctx)
 	var exit *exitError

@@ -31,7 +31,19 @@ FULL=1 runs them at full size, and lets each package take an hour.`,
 	}
 }
 
-func (d *dev) test(ctx context.Context, args []string) (err error) {
+func (d *dev) test(ctx context.Context, args []string) error {
+	race, why := raceDetector(ctx)
+	err := d.withTestServer(ctx, func(env []string) error {
+		return d.command(ctx, ".", env, testArgs(race, timeLimit(), args)...)
+	})
+	if !race {
+		fmt.Fprintln(d.out, "NOTE: the tests ran WITHOUT the race detector:", why)
+	}
+	return err
+}
+
+// withTestServer calls run with the environment of tests, while there is a server for them.
+func (d *dev) withTestServer(ctx context.Context, run func(env []string) error) (err error) {
 	own := pgserver.Own(pgserver.Options{})
 	found, err := pgserver.Find(ctx,
 		pgserver.FromEnv(pgserver.TestVariable), own, pgserver.Container(), pgserver.SystemPackages(d.out, own))
@@ -40,16 +52,9 @@ func (d *dev) test(ctx context.Context, args []string) (err error) {
 	}
 	defer func() { err = errors.Join(err, found.Close()) }()
 	fmt.Fprintln(d.out, found)
-
-	race, why := raceDetector(ctx)
 	// The variable for running is emptied: no test may reach a database that
 	// somebody needs.
-	env := []string{pgserver.TestVariable + "=" + found.URL(), pgserver.RunVariable + "="}
-	err = d.command(ctx, ".", env, testArgs(race, timeLimit(), args)...)
-	if !race {
-		fmt.Fprintln(d.out, "NOTE: the tests ran WITHOUT the race detector:", why)
-	}
-	return err
+	return run([]string{pgserver.TestVariable + "=" + found.URL(), pgserver.RunVariable + "="})
 }
 
 // timeLimit is how long the tests of a package may take.
