@@ -18,6 +18,8 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("integration: publish on %q: message %s has %d bytes, and %d are allowed", e.Topic, e.ID, e.Size, e.Of)
 }
 
+// region limit
+
 // Limit refuses messages that a broker would not take for their size, with a [*TooLargeError]. It is for brokers that
 // answer such a message by closing the connection, which looks as if they were away: no classifier can tell. The size is
 // that of payload and metadata; leave some room for how the client packs them. Limit(p, max) is as safe for concurrent
@@ -41,3 +43,5 @@ func (l limited) Publish(topic string, messages ...*message.Message) error {
 	}
 	return l.Publisher.Publish(topic, messages...)
 }
+
+// endregion

@@ -27,8 +27,8 @@ const (
 	relays      = 4
 	calmEvents  = 1000 // appended after everything was killed, on one more stream each
 	restarts    = 2
-	oneAppend   = 5 // streams
-	afterwards  = 90 * time.Second
+	oneAppend   = 5                      // streams
+	afterwards  = 3 * time.Minute        // bounds what is left when all is appended
 	relayKills  = 600 * time.Millisecond // on average
 	followKills = 3 * time.Second
 )
