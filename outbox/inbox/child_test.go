@@ -125,6 +125,9 @@ func TestKilledAtEveryPlace(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"plain", "gaps", "skips"} {
 		for _, place := range []string{"taken", "handled", "applied", "committed"} {
+			if what != "plain" && place != "applied" && place != "committed" { // nothing but messages is handled there
+				continue
+			}
 			t.Run(what+" "+place, func(t *testing.T) {
 				t.Parallel()
 				w := newWorld(t)

@@ -296,6 +296,8 @@ func (d *feed) place(ctx context.Context, s *step, it *item) (outcome, error) {
 				return later, nil
 			}
 			s.batch.Events = append(s.batch.Events, it.RecordedEvent)
+		} else if it.Kind == outbox.KindSkip { // unlike a head it is sent once, and must be committed like a message
+			s.queue = append(s.queue, func(*pgx.Batch) {})
 		}
 		d.move(s, it)
 	}
