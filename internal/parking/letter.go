@@ -141,8 +141,10 @@ func notNil(b []byte) []byte {
 	return b
 }
 
+// openLetterSQL asks for a range in the order of the index of open letters, which no other index gives.
 const openLetterSQL = `
 SELECT ` + LetterColumns + `
-  FROM {schema}.letters l
- WHERE l.consumer = $1 AND l.version = $2 AND l.topic = $3 AND l.sequence = $4 AND l.state IN ('retrying', 'parked')
- ORDER BY l.position LIMIT 1`
+  FROM (SELECT * FROM {schema}.letters x
+         WHERE x.consumer = $1 AND x.version = $2 AND x.topic = $3 AND x.sequence >= $4 AND x.state IN ('retrying', 'parked')
+         ORDER BY x.sequence, x.position LIMIT 1) l
+ WHERE l.sequence = $4`

@@ -143,9 +143,10 @@ SELECT s.parked_rev, p.redrive, p.rate, p.next_at, i.item, i.letter, i.topic, i.
  WHERE s.consumer = $1 AND s.version = $2 AND s.segment = $3
  ORDER BY p.created_at, p.redrive, i.item`
 
+// itemSQL and doneSQL find the plan by its key, and not through the index of those that run.
 const itemSQL = `
 SELECT r.next_at FROM {schema}.redrives r JOIN {schema}.redrive_items i ON i.redrive = r.redrive AND i.item = $2
- WHERE r.redrive = $1 AND r.state = 'running' AND i.state = 'waiting'
+ WHERE r.redrive = $1 AND r.state NOT IN ('done', 'stopped', 'cancelled') AND i.state = 'waiting'
    AND (i.item <= r.canary OR NOT EXISTS (SELECT FROM {schema}.redrive_items w WHERE w.redrive = r.redrive AND w.item <= r.canary
                                              AND w.state NOT IN ('succeeded', 'skipped')))`
 
@@ -170,5 +171,5 @@ UPDATE {schema}.redrives r
 
 const doneSQL = `
 UPDATE {schema}.redrives r SET state = 'done', ended_at = $2
- WHERE r.redrive = $1 AND r.state = 'running'
+ WHERE r.redrive = $1 AND r.state NOT IN ('done', 'stopped', 'cancelled')
    AND NOT EXISTS (SELECT FROM {schema}.redrive_items i WHERE i.redrive = r.redrive AND i.state IN ('waiting', 'running'))`

@@ -27,16 +27,29 @@ const addSQL = `
 INSERT INTO {schema}.parked (consumer, version, topic, sequence, partition, state, due_at, first_position, last_position, previous, queued, since)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`
 
+// A row is found by a range of its key in the key's order: of two indexes that begin alike a planner that believes the
+// table to be empty takes either, and only one of them gives that order. The segment, which is locked, keeps others from
+// moving the row meanwhile.
+const rowSQL = `(SELECT k.at FROM (
+    SELECT x.ctid AS at, x.sequence FROM {schema}.parked x
+     WHERE x.consumer = $1 AND x.version = $2 AND x.topic = $3 AND x.sequence >= $4
+     ORDER BY x.sequence LIMIT 1) k WHERE k.sequence = $4)`
+
 const alterSQL = `
 UPDATE {schema}.parked SET state = $5, due_at = $6, first_position = $7, last_position = $8, previous = $9, queued = $10
- WHERE consumer = $1 AND version = $2 AND topic = $3 AND sequence = $4`
+ WHERE ctid = ` + rowSQL
+
+const removeSQL = `DELETE FROM {schema}.parked WHERE ctid = ` + rowSQL
 
 const countSQL = `
-UPDATE {schema}.parked p SET queued = u.queued, last_position = u.last
-  FROM unnest($3::text[], $4::text[], $5::bigint[], $6::bigint[]) AS u(topic, sequence, queued, last)
- WHERE p.consumer = $1 AND p.version = $2 AND p.topic = u.topic AND p.sequence = u.sequence`
-
-const removeSQL = `DELETE FROM {schema}.parked WHERE consumer = $1 AND version = $2 AND topic = $3 AND sequence = $4`
+UPDATE {schema}.parked p SET queued = v.queued, last_position = v.last
+  FROM (SELECT k.at, u.queued, u.last
+          FROM unnest($3::text[], $4::text[], $5::bigint[], $6::bigint[]) AS u(topic, sequence, queued, last),
+               LATERAL (SELECT x.ctid AS at, x.sequence FROM {schema}.parked x
+                         WHERE x.consumer = $1 AND x.version = $2 AND x.topic = u.topic AND x.sequence >= u.sequence
+                         ORDER BY x.sequence LIMIT 1) k
+         WHERE k.sequence = u.sequence) v
+ WHERE p.ctid = v.at`
 
 // parkSQL goes on with a letter that there was: its first failure stays.
 const parkSQL = `
@@ -51,11 +64,13 @@ ON CONFLICT (letter) DO UPDATE
        errors = excluded.errors, last_failed_at = excluded.last_failed_at, handler = excluded.handler, program = excluded.program,
        closed_at = NULL, closed_by = '', reason = ''`
 
+// failedSQL and closeSQL do not name the states of open letters: a planner that believes the table to be empty would go
+// through the whole index of those.
 const failedSQL = `
 UPDATE {schema}.letters
    SET state = $2, kind = $3, attempts = attempts + 1, round = $4, fingerprint = $5, errors = $6, last_failed_at = $7, handler = $8, program = $9
- WHERE letter = $1 AND state IN ('retrying', 'parked')`
+ WHERE letter = $1 AND closed_at IS NULL`
 
 const closeSQL = `
 UPDATE {schema}.letters SET state = $2, closed_at = $3, closed_by = $4, reason = $5
- WHERE letter = $1 AND state IN ('retrying', 'parked')`
+ WHERE letter = $1 AND closed_at IS NULL`
