@@ -41,7 +41,7 @@ func printStatus(out io.Writer, st postgres.Status, now time.Time) error {
 	}
 	fmt.Fprintln(out)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "CONSUMER\tVERSION\tKIND\tSTATE\tAPPLIED\tBEHIND\tOLDEST\tOWNER\tREASON")
+	fmt.Fprintln(w, "CONSUMER\tVERSION\tSEGMENT\tKIND\tSTATE\tAPPLIED\tBEHIND\tOLDEST\tOWNER\tREASON")
 	for _, c := range st.Consumers {
 		oldest, owner := "-", "-"
 		if !c.Oldest.IsZero() {
@@ -50,8 +50,8 @@ func printStatus(out io.Writer, st postgres.Status, now time.Time) error {
 		if c.Owner != "" {
 			owner = c.Owner
 		}
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%d positions\t%s\t%s\t%s\n",
-			c.Consumer, c.Version, c.Kind, c.State, c.Applied, c.Positions, oldest, owner, c.Reason)
+		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s\t%d positions\t%s\t%s\t%s\n",
+			c.Consumer, c.Version, c.Segment, c.Kind, c.State, c.Applied, c.Positions, oldest, owner, c.Reason)
 	}
 	return w.Flush()
 }

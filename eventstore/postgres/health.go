@@ -2,16 +2,26 @@ package postgres
 
 import (
 	"context"
+	"fmt"
+	"math"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/daybook-go/daybook/eventstore"
 )
+
+// unsentTooLong is how long a message may wait that no relay is there to send, before Health says so.
+const unsentTooLong = 30 * time.Second
 
 // heldTooLong is how long one transaction may hold the head of the log before Health names it.
 const heldTooLong = 10 * time.Second
 
 // Health reports whether appends and reads can work: the database answers, its epoch is settled, ranges lie ahead, and
 // nothing holds the head of the log. It asks the database and ends with ctx.
+//
+// Where a relay is known, a part "relay" says how it is with its messages: it is not ready when one has waited for more
+// than 30 seconds in a segment that no process owns. The store itself stays ready then: appends and reads work.
 func (s *Store) Health(ctx context.Context) eventstore.Health { return s.health(ctx, heldTooLong) }
 
 func (s *Store) health(ctx context.Context, patience time.Duration) eventstore.Health {
@@ -43,6 +53,13 @@ func (s *Store) health(ctx context.Context, patience time.Duration) eventstore.H
 	if drawn >= top-size {
 		return bad("ranges low", "less than one range of positions lies ahead: run Store.Run, or call ensure_ranges")
 	}
+	part, known, err := s.relayHealth(ctx)
+	if err != nil {
+		return bad("unreachable", err.Error())
+	}
+	if known {
+		h.Parts = append(h.Parts, part)
+	}
 	blocker, held, err := s.Blocker(ctx)
 	if err != nil {
 		return bad("unreachable", err.Error())
@@ -56,3 +73,48 @@ func (s *Store) health(ctx context.Context, patience time.Duration) eventstore.H
 	}
 	return h
 }
+
+// relayHealth is what the rows of the relays say, whether one lives or not. It reports false when none has ever run.
+func (s *Store) relayHealth(ctx context.Context) (h eventstore.Health, known bool, err error) {
+	var (
+		state, reason    string
+		since            time.Time
+		segments, absent int
+		unowned          *int
+		age, waiting     float64 // seconds: the oldest message unsent, and the oldest that nobody is there to send
+	)
+	p := newPipeline()
+	p.add(s.sql.sequenceSettings, nil)
+	p.add(s.sql.relayHealth, func(rows pgx.Rows) error {
+		known = false
+		_, err := pgx.ForEachRow(rows, []any{&state, &reason, &since, &segments, &absent, &unowned, &age, &waiting}, func() error {
+			known = true
+			return nil
+		})
+		return err
+	}, int64(math.MaxInt64))
+	if err := s.run(ctx, p); err != nil || !known {
+		return h, false, err
+	}
+	h = eventstore.Health{Component: "relay", State: state, Reason: reason, Since: since, Ready: state != "stopped"}
+	oldest := time.Duration(age * float64(time.Second)).Round(time.Millisecond)
+	switch wait := time.Duration(waiting * float64(time.Second)); {
+	case state != "running":
+	case unowned != nil && wait > unsentTooLong:
+		h.Ready, h.State, h.Since = false, "no owner", time.Now().Add(-wait)
+		h.Reason = fmt.Sprintf("no relay owns %d of %d segments (the first is %d), and the oldest message not sent there has waited for %v: run outbox.Relay",
+			absent, segments, *unowned, wait.Round(time.Millisecond))
+	case oldest > 0:
+		h.Reason = fmt.Sprintf("the oldest message not sent has waited for %v", oldest)
+	}
+	return h, true, nil
+}
+
+const relayHealthSQL = `
+SELECT c.state, c.reason, c.since, count(*), count(*) FILTER (WHERE x.absent), min(x.segment) FILTER (WHERE x.absent AND x.age > 0),
+       coalesce(max(x.age), 0)::double precision, coalesce(max(x.age) FILTER (WHERE x.absent), 0)::double precision
+  FROM {schema}.consumers c, LATERAL (
+    SELECT g.segment, g.expires_at < clock_timestamp() AS absent, greatest(extract(epoch FROM clock_timestamp() -` + oldestUnsent + `), 0) AS age
+      FROM {schema}.segments g WHERE g.consumer = c.consumer AND g.version = c.version) x
+ WHERE c.consumer = 'outbox-relay' AND c.kind = 'relay'
+ GROUP BY c.state, c.reason, c.since`

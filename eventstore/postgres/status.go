@@ -26,7 +26,8 @@ type Status struct {
 type ConsumerStatus struct {
 	Consumer, Kind string
 	Version        int
-	Segment        int
+	// Segment is the number of a range of partitions, from 0. A relay has four, anything else has one.
+	Segment int
 	// State is running, paused or stopped; Reason says why.
 	State, Reason string
 	Since         time.Time
@@ -37,8 +38,8 @@ type ConsumerStatus struct {
 	// Positions is the distance to the safe head, an upper bound of the number of events behind.
 	Positions int64
 	// Oldest is when the first event not applied yet was recorded, for a relay the first message not sent, for who follows a
-	// topic without all of the log the first message of it not applied; zero when there is none. Where that message is not
-	// among the next 1,000 rows of the outbox, it is when the last of these was recorded.
+	// topic without all of the log the first message of it not applied; zero when there is none. Where a topic's message is
+	// not among the next 1,000 rows of the outbox, it is when the last of these was recorded.
 	Oldest time.Time
 }
 
@@ -87,17 +88,25 @@ func consumerStatus(row pgx.CollectableRow, head int64) (ConsumerStatus, error) 
 	return c, err
 }
 
-// consumersSQL looks at no more than 1,000 rows of the outbox for each segment: of a quiet topic there may be none among
-// millions. Whether there is one beyond them is known from what the relays have sent last.
+// oldestUnsent is when the first message that a relay's segment g has not sent was recorded: of each partition the first,
+// by the index on partitions, from the block of positions on that the floor is in.
+const oldestUnsent = `
+         (SELECT min(m.recorded_at) FROM generate_series(g.first_partition, g.last_partition) AS p(n), LATERAL (
+            SELECT o.recorded_at FROM {schema}.outbox o
+             WHERE o.partition = p.n AND o.first_position >= (g.floor >> 12) << 12 AND o.last_position > g.floor AND o.first_position <= $1::bigint
+             ORDER BY o.first_position LIMIT 1) m)`
+
+// consumersSQL looks at no more than 1,000 rows of the outbox for who follows a topic: of a quiet one there may be none
+// among millions. Whether there is one beyond them is known from what the relays have sent last.
 const consumersSQL = `
 SELECT c.consumer, c.version, c.kind, coalesce(g.segment, 0), c.state, c.reason, c.since,
        CASE WHEN g.expires_at > clock_timestamp() THEN g.owner ELSE '' END, coalesce(g.floor, $1::bigint),
-       CASE WHEN g.floor < $1::bigint AND (c.kind = 'relay' OR c.source LIKE 'topic %') THEN
-         (SELECT coalesce(min(x.recorded_at) FILTER (WHERE CASE WHEN c.kind = 'relay' THEN x.partition BETWEEN g.first_partition AND g.last_partition
-                                                                ELSE x.topic = substr(c.source, 7) END),
-                          CASE WHEN count(*) = 1000 AND (c.kind = 'relay' OR EXISTS (SELECT FROM {schema}.outbox_tails t
-                                      WHERE t.consumer = 'outbox-relay' AND t.topic = substr(c.source, 7) AND t.position > g.floor)) THEN max(x.recorded_at) END)
-            FROM (SELECT o.recorded_at, o.partition, o.topic FROM {schema}.outbox o
+       CASE WHEN g.floor < $1::bigint AND c.kind = 'relay' THEN` + oldestUnsent + `
+            WHEN g.floor < $1::bigint AND c.source LIKE 'topic %' THEN
+         (SELECT coalesce(min(x.recorded_at) FILTER (WHERE x.topic = substr(c.source, 7)),
+                          CASE WHEN count(*) = 1000 AND EXISTS (SELECT FROM {schema}.outbox_tails t
+                                      WHERE t.consumer = 'outbox-relay' AND t.topic = substr(c.source, 7) AND t.position > g.floor) THEN max(x.recorded_at) END)
+            FROM (SELECT o.recorded_at, o.topic FROM {schema}.outbox o
                    WHERE o.first_position >= (g.floor >> 12) << 12 AND o.last_position > g.floor AND o.first_position <= $1::bigint
                    ORDER BY o.first_position LIMIT 1000) x)
             WHEN g.floor < $1::bigint THEN

@@ -229,7 +229,7 @@ type statements struct {
 	readStream, floorPosition, appended, streamHead                                   string
 	safeHead, page, pageFiltered, lastDrawn                                           string
 	sequence, sequenceScan, sequenceSettings, outboxKey, outboxRange                  string
-	blocker, ensureRanges, rangesTop, notify, consumers, check                        string
+	blocker, ensureRanges, rangesTop, notify, consumers, check, relayHealth           string
 	snapshotLoad, snapshotEvents, snapshotSave, snapshotTrim                          string
 	snapshotDelete, snapshotDeleteOld, snapshotDeleteMany, snapshotDeleteManyOld      string
 	outbox, outboxPartition, outboxTopic, outboxPartitionTopic                        string
@@ -251,7 +251,7 @@ func newStatements(schema string) statements {
 		safeHead: x(safeHeadSQL), page: x(pageSQL), pageFiltered: x(pageFilteredSQL), lastDrawn: x(lastDrawnSQL),
 		sequence: x(sequenceSQL), sequenceScan: x(sequenceScanSQL), sequenceSettings: x(sequenceSettingsSQL), outboxKey: x(outboxKeySQL), outboxRange: x(outboxRangeSQL),
 		blocker: x(blockerSQL), ensureRanges: x(ensureRangesSQL), rangesTop: x(rangesTopSQL), notify: x(notifySQL),
-		consumers: x(consumersSQL), check: x(checkSQL), checkOutbox: x(checkOutboxSQL),
+		consumers: x(consumersSQL), relayHealth: x(relayHealthSQL), check: x(checkSQL), checkOutbox: x(checkOutboxSQL),
 		snapshotLoad: x(snapshotLoadSQL), snapshotEvents: x(snapshotEventsSQL),
 		snapshotSave: x(snapshotSaveSQL), snapshotTrim: x(snapshotTrimSQL),
 		snapshotDelete: x(snapshotDeleteSQL), snapshotDeleteOld: x(snapshotDeleteOldSQL),
