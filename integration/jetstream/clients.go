@@ -73,7 +73,7 @@ func NewPublisher(url string) (message.Publisher, error) {
 		Marshaler:         &wnats.NATSMarshaler{},
 		SubjectCalculator: wnats.DefaultSubjectCalculator,
 		JetStream: wnats.JetStreamConfig{
-			TrackMsgId:     false,                                        // see docs/brokers.md: it can hold a message back for as long as Duplicates says
+			TrackMsgId:     false,                                        // a new leader may refuse what the old one had in hand
 			PublishOptions: []nats.PubOpt{nats.AckWait(3 * time.Second)}, // then the relay tries again
 		},
 	}, nil)
