@@ -27,9 +27,10 @@ type received struct {
 }
 
 // needs is the position up to which everything must have taken effect before this can. Consumers with the store read what
-// stands behind a marker: to them it is a hole that ends with its own position.
+// stands behind a marker: to them it is a hole that ends with its own position. So is what is redriven, if it tells them
+// anything new: then its marker has not come either.
 func (r *received) needs() eventstore.Position {
-	if r.kind == KindSkip {
+	if r.kind == KindSkip || r.redriven {
 		return r.position
 	}
 	return r.previous

@@ -17,6 +17,8 @@
 //   - Order: messages of one partition and topic are published in the order of the log, never two of a partition at once,
 //     and one that the broker refused before those that follow it. A stream, and all streams of one partition key, are in
 //     one partition.
+//   - A message that the broker refuses for its own sake holds nobody but its own topic and partition key: these are set aside,
+//     tried again, and published in order, in the transaction of the cursor. A broker that is away uses up nobody's attempts.
 //   - Whoever publishes a message again, publishes the same: id, headers, partition key and bytes.
 //   - Each message carries its position and that of the message before it in its partition on its topic. Whatever a broker
 //     loses, repeats or shuffles shows in them, and a [Subscription] reads what is missing from the outbox. Head messages,
@@ -44,8 +46,10 @@
 //     Net.MaxOpenRequests = 1, which that asks for.
 //   - An event that is published on two topics has one UUID. A broker that removes repeats by it (NATS with TrackMsgId)
 //     must not keep both topics in one stream.
-//   - A message that the broker refuses for its own sake, because it is too large for example, holds back everything
-//     behind it until the broker takes it; Health names it.
+//   - What was set aside comes later than in its place. A [Subscription] does not wait for it: it reads it from the outbox. A
+//     plain subscriber gets it marked with [HeaderRedriven], behind messages of other keys with higher positions, and gets
+//     nothing of what an operator has discarded. Without Config.Classify a message that is refused twice, with something
+//     harmless taken in between, is set aside: a broker that comes and goes may cause it, and the retry mends it.
 //   - A publisher that never returns stops the publishing, which Health says after five seconds, and keeps Run from ending
 //     in order: give it a time-out of its own, or let it watch msg.Context(), which ends with the relay.
 //   - A transaction that writes only a message tells nobody: it is published when the relay looks next, within a second.

@@ -246,7 +246,7 @@ func (d *feed) judge(it item, batch *consumer.Batch) {
 	switch judge(d.read[p], it.needs(), it.position) {
 	case hole:
 		since := time.Now()
-		if it.kind == KindSkip && !it.previous.After(d.read[p]) {
+		if it.needs() == it.position && !it.previous.After(d.read[p]) {
 			since = since.Add(-holdFor) // what it stands for is not on its way
 		}
 		d.held.add(it, since)

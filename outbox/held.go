@@ -84,7 +84,7 @@ func (h *held) hole() *missing {
 		if it.partition != m.partition || it.previous.After(reached) {
 			break
 		}
-		if reached = it.position; it.kind == KindSkip {
+		if reached = it.position; it.needs() == it.position {
 			m.upTo = reached
 		}
 	}

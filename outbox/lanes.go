@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,7 +20,22 @@ type job struct {
 	topic              string
 	partition          int
 	position, previous eventstore.Position
+	as                 form
+	done               bool // published out of turn, or given up
 }
+
+// form is what is published of a message.
+type form uint8
+
+const (
+	asItself    form = iota
+	asSkip           // a marker stands in its place
+	asRedriven       // later than in its place
+	asDiscarded      // a marker says that it never comes
+)
+
+// isMessage reports whether something comes that takes effect.
+func (j job) isMessage() bool { return j.message != nil && (j.as == asItself || j.as == asRedriven) }
 
 // lane is what is published one after the other: all that a page has of some partitions. A message that the broker does
 // not take stays the next one.
@@ -27,7 +43,8 @@ type lane struct {
 	jobs            []job
 	next            int
 	tries           int           // of the next message
-	messages, heads int           // taken by the broker in this round
+	messages, heads int           // taken by the broker in this round; markers count as heads
+	topics          []string      // on which it took something in this round
 	err             *PublishError // why the round ended early
 	wake            chan struct{}
 
@@ -89,9 +106,12 @@ func (l *lanes) close() {
 	l.alive.Wait()
 }
 
+// of is the lane of a partition.
+func (l *lanes) of(partition int) *lane { return l.all[uint(partition)%uint(len(l.all))] }
+
 // add queues a job behind those of its partition.
 func (l *lanes) add(j job) {
-	at := l.all[uint(j.partition)%uint(len(l.all))]
+	at := l.of(j.partition)
 	at.jobs = append(at.jobs, j)
 }
 
@@ -112,7 +132,7 @@ func (l *lanes) oldest() (oldest call, some bool) {
 func (l *lanes) clear() {
 	for _, at := range l.all {
 		clear(at.jobs) // lets go of the messages
-		at.jobs, at.next, at.tries = at.jobs[:0], 0, 0
+		at.jobs, at.next, at.tries, at.err = at.jobs[:0], 0, 0, nil
 	}
 }
 
@@ -125,7 +145,7 @@ func (l *lanes) round(ctx context.Context) (messages, heads int, err *PublishErr
 	defer l.watch.end()
 	var mine *lane
 	for _, at := range l.all {
-		at.messages, at.heads, at.err = 0, 0, nil
+		at.messages, at.heads, at.err, at.topics = 0, 0, nil, at.topics[:0]
 		if at.next == len(at.jobs) {
 			continue
 		}
@@ -149,29 +169,52 @@ func (l *lanes) round(ctx context.Context) (messages, heads int, err *PublishErr
 }
 
 func (l *lanes) work(at *lane) {
-	for ; at.next < len(at.jobs); at.next++ {
-		j := at.jobs[at.next]
-		err := l.ctx.Err()
-		if err == nil {
-			at.tries++
-			at.begin(j)
-			err = l.publish(j)
-			at.end()
+	for at.err = nil; at.next < len(at.jobs) && at.err == nil; {
+		if at.jobs[at.next].done {
+			at.next++
+			continue
 		}
-		if err != nil {
-			at.err = &PublishError{Topic: j.topic, Partition: j.partition, Position: j.position, Attempt: at.tries, Err: err}
-			if j.message != nil {
-				at.err.ID = j.message.ID
-			}
-			return
-		}
-		at.tries = 0
-		if j.message != nil {
-			at.messages++
-		} else {
-			at.heads++
-		}
+		at.err = l.try(at)
 	}
+}
+
+// try publishes the next job of a lane, which is not at work or is this goroutine's.
+func (l *lanes) try(at *lane) *PublishError {
+	j := at.jobs[at.next]
+	err := l.ctx.Err()
+	if err == nil {
+		at.tries++
+		err = l.send(at, j)
+	}
+	if err != nil {
+		refused := &PublishError{Topic: j.topic, Partition: j.partition, Position: j.position, Attempt: at.tries, Err: err}
+		if j.isMessage() {
+			refused.ID = j.message.ID
+		}
+		return refused
+	}
+	at.tries = 0
+	at.next++
+	return nil
+}
+
+// send publishes something in the lane's name, out of turn or not.
+func (l *lanes) send(at *lane, j job) error {
+	at.begin(j)
+	err := l.publish(j)
+	at.end()
+	if err != nil {
+		return err
+	}
+	if j.isMessage() {
+		at.messages++
+	} else {
+		at.heads++
+	}
+	if !slices.Contains(at.topics, j.topic) {
+		at.topics = append(at.topics, j.topic)
+	}
+	return nil
 }
 
 // publish makes the message anew each time: a publisher may have changed the one of the last attempt.
@@ -182,9 +225,16 @@ func (l *lanes) publish(j job) (err error) {
 		}
 	}()
 	var msg *message.Message
-	if j.message != nil {
+	switch {
+	case j.message != nil && j.as == asItself:
 		msg = l.encoder.encode(*j.message, j.previous)
-	} else {
+	case j.as == asSkip:
+		msg = l.encoder.encodeSkip(*j.message, j.previous)
+	case j.as == asRedriven:
+		msg = l.encoder.encodeRedriven(*j.message, j.previous)
+	case j.as == asDiscarded:
+		msg = l.encoder.encodeDiscarded(*j.message, j.previous)
+	default:
 		msg = l.encoder.encodeHead(j.topic, j.partition, j.position, j.previous)
 	}
 	msg.SetContext(l.ctx)

@@ -31,9 +31,12 @@ const segments = 4
 // publish and the others wait to take over. Who joins or leaves is noticed within a third of the lease; who dies, when
 // its lease has run out.
 //
-// What it waits for, it waits for without end: a broker that refuses a message holds everything behind it, and Health
-// says so. A message that was refused is tried again before the next of its partition. No transaction is open while
-// the broker is spoken to.
+// What it waits for, it waits for without end: a broker that is away holds everything, and Health says so; nobody's
+// attempts are used up. A message that was refused is tried again before the next of its partition. One that is refused for
+// its own sake (see Config.Classify) is set aside, and with it what follows of its topic and partition key; everything else
+// goes on. It is tried again after a pause and, after Config.Attempts, when an operator says so; it, and what is queued
+// behind it, is then published in order. In their places skip markers keep the chain whole ([KindSkip]). No transaction is
+// open while the broker is spoken to.
 //
 // When a relay dies, or stands still for longer than its lease, another publishes again what may not have arrived: the
 // same ids, headers and bytes, so that consumers can tell. Before each page a relay makes sure that its lease holds; nothing
@@ -55,6 +58,7 @@ type Relay struct {
 	log       *slog.Logger
 	running   atomic.Bool
 	tail      *tail // of this Run
+	took      takenTopics
 }
 
 // segment is a range of partitions, as the process works on it while it owns it.

@@ -18,6 +18,7 @@ const (
 	defaultHeadEvery = 50 * time.Millisecond
 	defaultRetention = 7 * 24 * time.Hour
 	defaultClean     = time.Minute
+	defaultParked    = 10_000
 
 	// idleQuiets is how much rarer the cursor moves while nothing of its own was published: no crash repeats anything then.
 	idleQuiets = 5
@@ -51,6 +52,25 @@ type Config struct {
 	// Observer is told of each attempt to publish a page. Default: none.
 	Observer eventstore.Observer
 
+	// Classify judges what Publish returned. [eventstore.Environment]: the relay waits, and tries this message alone.
+	// [eventstore.Permanent]: the message's sequence, its topic and partition key, is parked, and everything else goes on.
+	// [eventstore.Transient]: the same, and it is tried again after a pause.
+	//
+	// Default: by trial. A message is to blame, for the time being, when the broker takes something harmless on the same topic
+	// and partition and then refuses the message again; a topic, when the broker takes nothing on it and something on another.
+	// Otherwise it is environment.
+	Classify eventstore.Classifier
+	// Attempts is how often a message is tried before its sequence is parked. Default 5.
+	Attempts int
+	// RetryBase and RetryCap bound the pauses between attempts at a message that is set aside: random, and doubled each time.
+	// Default 1 s and 60 s.
+	RetryBase, RetryCap time.Duration
+	// MaxParked is how many sequences may be set aside in each of the four ranges. When so many are, the relay waits for the
+	// broker instead: it is its set-up, and not the messages. Default 10,000.
+	MaxParked int
+	// Clock says when messages that are set aside are due. Default [time.Now].
+	Clock func() time.Time
+
 	probe func(place string)
 	late  time.Duration // how long Publish may take before Health says so
 	quiet time.Duration // the shortest time between two moves of the cursor while the relay keeps up
@@ -65,6 +85,7 @@ const (
 func (c Config) inner() consumer.Config {
 	return consumer.Config{
 		Lease: c.Lease, BatchSize: c.BatchSize, Logger: c.Logger, Observer: c.Observer, Probe: c.probe,
+		Attempts: c.Attempts, RetryBase: c.RetryBase, RetryCap: c.RetryCap, MaxParked: c.MaxParked, Clock: c.Clock,
 	}
 }
 
@@ -92,6 +113,7 @@ func (c Config) withDefaults() Config {
 	c.BatchSize = cmp.Or(c.BatchSize, defaultPage)
 	c.Lanes = cmp.Or(c.Lanes, defaultLanes)
 	c.HeadEvery = cmp.Or(c.HeadEvery, defaultHeadEvery)
+	c.MaxParked = cmp.Or(c.MaxParked, defaultParked)
 	c.Retention = cmp.Or(c.Retention, defaultRetention)
 	c.CleanEvery = cmp.Or(c.CleanEvery, defaultClean)
 	c.quiet = cmp.Or(c.quiet, defaultQuiet)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -19,9 +18,6 @@ import (
 const (
 	// lookEvery is how often the relay looks for topics that somebody has begun to follow.
 	lookEvery = time.Second
-
-	firstPause = 50 * time.Millisecond
-	lastPause  = 5 * time.Second
 )
 
 // publishing is the work of a relay during one tenure. One goroutine runs it; another reads the next page meanwhile.
@@ -32,6 +28,7 @@ type publishing struct {
 	epoch       uuid.UUID
 	chains      *chains
 	lanes       *lanes
+	putAside
 
 	through eventstore.Position // everything up to here is published
 	read    eventstore.Position // and read
@@ -115,6 +112,9 @@ func (l *publishing) look(ctx context.Context) error {
 
 // step publishes one page, and heads when they are due.
 func (l *publishing) step(ctx context.Context) error {
+	if err := l.tend(ctx); err != nil {
+		return err
+	}
 	page, err := l.next(ctx)
 	if err != nil {
 		if errors.Is(err, eventstore.ErrHistory) && ctx.Err() == nil {
@@ -131,9 +131,9 @@ func (l *publishing) step(ctx context.Context) error {
 		}
 	}
 	for i := range page.Messages {
-		m := &page.Messages[i]
-		l.lanes.add(job{m, m.Topic, m.Partition, m.Position, l.chains.link(m)})
+		l.queue(&page.Messages[i])
 	}
+	l.tenure.Budget().First(l.tenure.Now(), len(page.Messages))
 	heads := 0
 	if l.headsOpen(page.Through) && time.Since(l.heads) >= l.cfg.HeadEvery {
 		heads = l.chains.heads(page.Through, l.lanes.add)
@@ -150,7 +150,7 @@ func (l *publishing) step(ctx context.Context) error {
 		l.cfg.probe(probePublished)
 	}
 	l.unsaved = l.unsaved || len(page.Messages) > 0
-	if l.atEnd && time.Since(l.moved) < l.rests() {
+	if l.atEnd && time.Since(l.moved) < l.rests() && l.changes == nil {
 		return nil
 	}
 	return l.commit()
@@ -161,12 +161,15 @@ func (l *publishing) headsOpen(through eventstore.Position) bool {
 	return l.fresh || (len(l.chains.followed) > 0 && l.headed.Before(through))
 }
 
-// publish returns when the broker has taken all that is in the lanes. It tries without end: the broker is environment.
+// publish returns when the broker has taken all that is in the lanes, or what stands in its place. It waits for the broker
+// without end, and sets aside what is refused for its own sake.
 func (l *publishing) publish(ctx context.Context, through eventstore.Position) error {
 	defer l.lanes.clear()
-	for step := firstPause; ; step = min(2*step, lastPause) {
+	l.reach = through
+	for {
 		began := time.Now()
 		messages, heads, refused := l.lanes.round(l.tenure.Work())
+		l.took.note(l.lanes)
 		seen := eventstore.PublishObservation{Messages: messages, Heads: heads, Through: through, Duration: time.Since(began)}
 		if refused == nil {
 			l.cfg.Observer.ObservePublish(seen)
@@ -178,26 +181,19 @@ func (l *publishing) publish(ctx context.Context, through eventstore.Position) e
 		if err := l.tenure.Work().Err(); err != nil {
 			return err
 		}
-		l.troubled(refused)
-		if messages+heads > 0 { // it took something
-			step = firstPause
-		}
-		if !rest(ctx, step/2+rand.N(step/2)) {
-			return ctx.Err()
-		}
-		if err := l.tenure.Hold(); err != nil {
+		if err := l.refused(ctx, through); err != nil {
 			return err
 		}
 	}
 }
 
-// commit moves the cursor, together with the last messages of chains, behind what is published.
+// commit moves the cursor, together with the last messages of chains and what is set aside, behind what is published.
 func (l *publishing) commit() error {
-	if l.broken || !l.tenure.Floor().Before(l.through) {
+	if l.broken || !l.tenure.Floor().Before(l.through) && l.changes == nil {
 		return nil
 	}
 	t := l.chains.movedTails()
-	err := l.tenure.Commit(l.through, func(b *pgx.Batch) {
+	err := l.tenure.CommitWith(l.through, l.changes, func(b *pgx.Batch) {
 		if len(t.topics) > 0 {
 			b.Queue(l.sql(moveTailsSQL), l.ref.Name, l.ref.Version, t.topics, t.partitions, t.positions)
 		}
@@ -206,6 +202,8 @@ func (l *publishing) commit() error {
 		return err
 	}
 	l.chains.committed()
+	l.changes = nil
+	l.tellFailures()
 	l.moved = time.Now()
 	if l.unsaved {
 		l.unsaved = false

@@ -98,6 +98,10 @@ func (l *publishing) own(all []eventstore.OutboxMessage) []eventstore.OutboxMess
 
 // wait blocks at the end of the outbox. It reports true when heads or a move of the cursor that were put off are due.
 func (l *publishing) wait(ctx context.Context) (due bool, err error) {
+	if l.tending() && time.Since(l.glanced) >= glanceEvery {
+		l.glanced = time.Now()
+		return false, nil
+	}
 	until := l.due()
 	waiting := ctx
 	if !until.IsZero() {
@@ -126,6 +130,9 @@ func (l *publishing) due() (at time.Time) {
 		if heads := l.heads.Add(l.cfg.HeadEvery); at.IsZero() || heads.Before(at) {
 			at = heads
 		}
+	}
+	if tend := l.tendAt(); !tend.IsZero() && (at.IsZero() || tend.Before(at)) {
+		at = tend
 	}
 	return at
 }
