@@ -291,8 +291,14 @@ func (a *application) pass(c *parking.Changes, key parking.Key, e eventstore.Rec
 func (a *application) hold(c *parking.Changes, held []HeldMessage) (from map[string]eventstore.Position) {
 	for _, h := range held {
 		key := parking.Key{Sequence: h.Event.PartitionKey}
-		if h.Kind == Discarded {
+		switch h.Kind {
+		case Discarded:
 			c.Forget(key, h.Event.Position)
+			continue
+		case Refused:
+			f := a.w.failure(h.Event, eventstore.Permanent, h.Err, 1)
+			f.Topic = h.Topic
+			c.Park(f)
 			continue
 		}
 		if h.Kind != Redelivered {

@@ -114,6 +114,9 @@ type HeldMessage struct {
 	Event eventstore.RecordedEvent
 	// Previous is the position of the message before it in its partition of the topic; zero where there is no chain.
 	Previous eventstore.Position
+	// Topic and Err are of Refused only: the topic of the letter's sequence, and why.
+	Topic string
+	Err   error
 }
 
 // HeldKind says what is known of a held message.
@@ -129,6 +132,8 @@ const (
 	Redelivered
 	// Discarded: the message never comes. The place that was kept for it goes, unless its bytes are there.
 	Discarded
+	// Refused: nothing can be done with the message. It becomes a letter that waits for people, of a sequence of its own.
+	Refused
 )
 
 // SequenceReader is a [Source] that reads one sequence without reading all the others. Any other source is read page by

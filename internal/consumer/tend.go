@@ -156,6 +156,7 @@ func (a *application) failedAgain(l parking.Letter, failed *failedError, item *p
 		round = 1
 	}
 	f := a.w.failure(l.Message, failed.kind, failed.err, round)
+	f.Topic = l.Topic
 	c := a.lease.parked.Change()
 	if redriven {
 		c.Begin(*item, f.At)

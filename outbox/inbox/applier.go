@@ -2,9 +2,8 @@ package inbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
@@ -23,6 +22,11 @@ func (a *applier) Relaxed() bool { return false }
 
 // Plan implements [consumer.Applier].
 func (a *applier) Plan(_ context.Context, events []eventstore.RecordedEvent) (consumer.Plan, error) {
+	for i, e := range events {
+		if e.Type == typeForeign { // a letter, which somebody wants tried again
+			return nil, &consumer.EventError{Index: i, Err: &UnreadableError{Message: e.ID.String(), Err: errors.New("it cannot be read, and trying again does not help: discard it")}}
+		}
+	}
 	p := &plan{a: a, events: events}
 	if a.in.cfg.Mode == Latest {
 		return p.latest()
@@ -70,12 +74,4 @@ func (p *plan) call(ctx context.Context, tx pgx.Tx, e eventstore.RecordedEvent) 
 		}
 	}()
 	return p.a.handle(ctx, tx, Message{RecordedEvent: e, Topic: p.a.in.cfg.Topic})
-}
-
-// text is what PostgreSQL stores of a text that anybody may have made.
-func text(s string) string {
-	if utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 {
-		return s
-	}
-	return strings.ReplaceAll(strings.ToValidUTF8(s, string(utf8.RuneError)), "\x00", string(utf8.RuneError))
 }

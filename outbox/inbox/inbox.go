@@ -46,7 +46,7 @@ type Inbox struct {
 }
 
 type statements struct {
-	register, check, record, gaps, stored, store, dropHeads, dropStored, awaited, known, letter, versions, keep string
+	register, check, record, gaps, stored, store, dropHeads, dropStored, awaited, known, versions, keep string
 }
 
 // New checks its configuration; it touches neither database nor broker. The pool is that of the inbox's own database,
@@ -75,7 +75,7 @@ func New(pool *pgxpool.Pool, subscriber message.Subscriber, cfg Config, handler 
 	x := func(sql string) string { return inSchema(sql, cfg.Schema) }
 	in.sql = statements{
 		register: x(registerSQL), check: x(checkSQL), record: x(recordSQL), gaps: x(gapsSQL), stored: x(storedSQL), store: x(storeSQL),
-		dropHeads: x(dropHeadsSQL), dropStored: x(dropStoredSQL), awaited: x(awaitedSQL), known: x(knownSQL), letter: x(letterSQL),
+		dropHeads: x(dropHeadsSQL), dropStored: x(dropStoredSQL), awaited: x(awaitedSQL), known: x(knownSQL),
 		versions: x(versionsSQL), keep: x(keepSQL),
 	}
 	in.worker = consumer.New(consumer.Spec{
@@ -91,7 +91,7 @@ func inSchema(sql, schema string) string {
 // inner is the configuration of the worker.
 func (c Config) inner(home *pgxpool.Pool) consumer.Config {
 	return consumer.Config{
-		Lease: c.Lease, BatchSize: c.BatchSize, Attempts: c.Attempts, RetryBase: c.RetryBase, RetryCap: c.RetryCap, Classify: c.Classify,
+		Lease: c.Lease, BatchSize: c.BatchSize, Attempts: c.Attempts, RetryBase: c.RetryBase, RetryCap: c.RetryCap, Classify: c.classify,
 		MaxParked: c.MaxParked, Clock: c.Clock, Logger: c.Logger, Observer: c.Observer, Home: home, Probe: c.probe,
 	}
 }
