@@ -1,13 +1,16 @@
 package outbox
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/internal/testscale"
 )
 
@@ -155,5 +158,71 @@ func TestRelaysFrozenAndKilledAtRandom(t *testing.T) {
 	}
 	if n := relayAsk[int](w, `SELECT count(DISTINCT owner)::int FROM daybook.commits`); n < 3 {
 		t.Errorf("only %d relays have committed", n)
+	}
+}
+
+// A relay that stood still between two pages for longer than its lease publishes no further one, although it has it in
+// memory.
+func TestRelayAwakePublishesNoFurtherPage(t *testing.T) {
+	t.Parallel()
+	const lease = 500 * time.Millisecond
+	w := newRelayWorld(t)
+	w.keep()
+	b, late := &tape{}, &tape{}
+	w.send(60, "t", 1)
+	frozen := w.spawnRelay(t, late, probeCommitted+":1:stop", lease.String()+" 20")
+	frozen.says("at " + probeCommitted)
+	w.start(w.relay(b, Config{Lease: lease}))
+	w.sent()
+	before := len(late.messages())
+	frozen.signal(syscall.SIGCONT)
+	frozen.says("awake")
+	frozen.says("another owner has taken over")
+	w.balanced(2)
+	if n := len(late.messages()); n != before || n != 20 {
+		t.Errorf("it published %d messages before and %d after it stood still", before, n-before)
+	}
+	if got, want := checkRepeats(t, b.all(), late.all()), w.stored(); got != want {
+		t.Errorf("%d messages arrived, want %d", got, want)
+	}
+}
+
+// lookedRows counts how often somebody looks.
+type lookedRows struct {
+	Rows
+	looks atomic.Int64
+}
+
+func (l *lookedRows) ReadPage(ctx context.Context, q eventstore.OutboxQuery) (eventstore.OutboxPage, error) {
+	l.looks.Add(1)
+	return l.Rows.ReadPage(ctx, q)
+}
+
+// A process that owns all segments looks once for an append, not once for each.
+func TestRelayLooksOnceForAll(t *testing.T) {
+	t.Parallel()
+	w := newRelayWorld(t)
+	w.keep()
+	b := &tape{}
+	rows := &lookedRows{Rows: w.store.Outbox()}
+	r, err := NewRelay(w.pool, rows, b, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.start(r)
+	w.balanced(1)
+	w.append("routed", "first", 1)
+	w.sent()
+	before := rows.looks.Load()
+	const n = 50
+	for i := range n {
+		w.append("routed", fmt.Sprint(i), 1)
+		w.sent()
+	}
+	if looks := rows.looks.Load() - before; looks > 3*n { // one that finds it, one at the end of the quiet time perhaps
+		t.Errorf("%d looks for %d appends", looks, n)
+	}
+	if got := checkChains(t, b.all()); got != n+1 {
+		t.Errorf("%d messages arrived, want %d", got, n+1)
 	}
 }
