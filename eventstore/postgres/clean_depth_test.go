@@ -82,6 +82,7 @@ func TestTheOutboxStaysAsSmallAsWhatIsUnderway(t *testing.T) {
 			pass(t, pool, "view", last)
 			mustClean(t, store)
 			mustExec(t, pool, `VACUUM daybook.outbox`)
+			round() // the last range that was full goes when something beyond the block of its last row has been passed
 			round()
 			after, emptied := outboxSize(t, pool)
 			t.Logf("%s: %d bytes after a tenth, %d after 95 of %d messages in 100, %d while %d were held, %d after the release, when %d ranges were empty",
@@ -90,7 +91,7 @@ func TestTheOutboxStaysAsSmallAsWhatIsUnderway(t *testing.T) {
 			// Half-filled pages of an index count for more the fewer there are.
 			limit := tenth*2 + emptied*25_000
 			if testscale.Factor() >= 1 {
-				limit = tenth*5/4 + emptied*25_000
+				limit = tenth*3/2 + emptied*25_000
 			}
 			if through > limit || size < int64(total) && after > limit || after > max(limit, held*11/10) {
 				t.Errorf("%d and %d bytes, %d after a tenth of the messages", through, after, tenth)

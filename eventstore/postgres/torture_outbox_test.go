@@ -114,7 +114,7 @@ func startOutboxReaders(ctx context.Context, store *postgres.Store, seed uint64)
 		{Partition: eventstore.AllPartitions},
 		{Partition: eventstore.AllPartitions},
 		{Partition: eventstore.AllPartitions, Topic: "hot"},
-		{Partition: 3},
+		{Partition: eventstore.PartitionOf("hot-0", eventstore.DefaultPartitions)}, // one that always has some
 		{Partition: 40, Topic: "even"},
 		{Partition: 17, Topic: "public"},
 	} {
