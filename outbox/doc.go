@@ -23,7 +23,8 @@
 //   - Each message carries its position and that of the message before it in its partition on its topic. Whatever a broker
 //     loses, repeats or shuffles shows in them, and a [Subscription] reads what is missing from the outbox. Head messages,
 //     which have no payload, say how far a partition is complete when nothing was published on it.
-//   - One relay publishes at a time, by a lease. One that was replaced cannot move the cursor.
+//   - Relays share the partitions, in four ranges. Of each range one relay publishes at a time, by a lease; one that was
+//     replaced cannot move its cursor, and publishes no further page.
 //   - No transaction is open while a broker is spoken to.
 //   - A message is removed when it is sent and every subscriber of its topic has passed it; when nobody follows, after an
 //     hour, or after Config.Retention if that is shorter. A subscriber that stays behind for longer than Config.Retention
