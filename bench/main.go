@@ -89,6 +89,8 @@ var groups = []group{
 	{"commands", commandFigures},
 	{"stream", streamFigures},
 	{"streamlatency", streamLatencyFigures},
+	{"relays", relayFigures},
+	{"letters", letterFigures},
 }
 
 // env is what a group works with.
@@ -128,7 +130,7 @@ func run(ctx context.Context, only string) error {
 		figures = append(figures, list...)
 	}
 	if !known {
-		return fmt.Errorf("bench: no group %q; there are append, read, latency, hot, commands, stream, streamlatency", only)
+		return fmt.Errorf("bench: no group %q; there are append, read, latency, hot, commands, stream, streamlatency, relays, letters", only)
 	}
 	return write(figures, only == "")
 }

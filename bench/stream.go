@@ -121,27 +121,19 @@ func relayAll(ctx context.Context, pool *pgxpool.Pool, store *postgres.Store, to
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	done := publishedUpTo{NopObserver: eventstore.NopObserver{}, head: head, stop: stop}
-	relay, err := outbox.NewRelay(pool, store.Outbox(), to, outbox.Config{Observer: done})
+	relay, err := outbox.NewRelay(pool, store.Outbox(), to, outbox.Config{})
 	if err != nil {
 		return err
 	}
-	return relay.Run(ctx)
-}
-
-// publishedUpTo stops a relay that has reached the head.
-type publishedUpTo struct {
-	eventstore.NopObserver
-	head eventstore.Position
-	stop func()
-}
-
-func (o publishedUpTo) ObservePublish(p eventstore.PublishObservation) {
-	if p.Err == nil && !p.Through.Before(o.head) {
-		o.stop()
-	}
+	ctx, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- relay.Run(ctx) }()
+	err = eventually(ctx, func() (done bool, err error) {
+		err = pool.QueryRow(ctx, `SELECT count(*) > 0 AND min(floor) >= $1 FROM daybook.segments WHERE consumer = 'outbox-relay'`, head.Ordinal()).Scan(&done)
+		return done, err
+	})
+	stop()
+	return errors.Join(err, <-ended)
 }
 
 // discard is a broker that keeps nothing.

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/daybook-go/daybook/eventstore/postgres"
+	"github.com/daybook-go/daybook/projection"
+)
+
+// setAside is how many sequences are parked.
+const setAside = 10_000
+
+// letterFigures measures what sequences that are set aside cost the others.
+func letterFigures(ctx context.Context, e *env) ([]figure, error) {
+	store, err := postgres.New(ctx, e.pool, postgres.Config{MaxConns: 32})
+	if err != nil {
+		return nil, err
+	}
+	defer store.Close()
+	without, with := totals, totals
+	without.Name, with.Name = "without_letters", "with_letters"
+	if err := projection.Install(ctx, e.pool, without, with); err != nil {
+		return nil, err
+	}
+	if _, err := e.pool.Exec(ctx, parkSQL, setAside, with.Name); err != nil {
+		return nil, fmt.Errorf("set sequences aside: %w", err)
+	}
+	runners := make([]*projection.Runner, 2)
+	for i, view := range []projection.Definition{without, with} {
+		if runners[i], err = projection.NewRunner(e.pool, store.Log(), projection.Config{MaxParked: setAside + 1}, view); err != nil {
+			return nil, err
+		}
+	}
+	ratios := make([]float64, 0, rounds)
+	for round := range rounds + 1 {
+		token, err := seedCounters(ctx, store, round)
+		if err != nil {
+			return nil, err
+		}
+		var took [2]time.Duration
+		for i := range runners {
+			i = (i + round) % 2 // no side always comes first
+			start := time.Now()
+			if err := runners[i].CatchUp(ctx, token); err != nil {
+				return nil, err
+			}
+			took[i] = time.Since(start)
+		}
+		if round == 0 {
+			continue // warms connections and plans
+		}
+		fmt.Printf("  %d events applied in %s, with %d sequences set aside in %s\n",
+			applyEvents, took[0].Round(time.Millisecond), setAside, took[1].Round(time.Millisecond))
+		ratios = append(ratios, took[0].Seconds()/took[1].Seconds())
+	}
+	return []figure{newFigure("letters", fmt.Sprintf("events/s beside %d parked sequences", setAside), "", "none parked", 0.9, true, ratios)}, nil
+}
+
+// parkSQL sets sequences aside as a worker would, each with its letter.
+const parkSQL = `
+WITH n AS (SELECT i, 'counter-parked-' || i AS sequence FROM generate_series(1, $1::int) AS i),
+p AS (
+  INSERT INTO daybook.parked (consumer, version, sequence, partition, state, first_position, last_position)
+  SELECT $2::text, c.version, n.sequence, daybook.partition_of(n.sequence, s.partitions), 'parked', n.i, n.i
+    FROM n, daybook.store s, daybook.consumers c WHERE c.consumer = $2::text
+  RETURNING consumer, version, sequence, partition, first_position)
+INSERT INTO daybook.letters (letter, consumer, version, sequence, partition, position, state, kind, attempts, round, fingerprint, errors,
+       first_errors, first_failed_at, last_failed_at, handler, program, id, type, schema_version, flags, content_type, tenant, correlation_id,
+       causation_id, actor, headers, data, recorded_at)
+SELECT gen_random_uuid(), p.consumer, p.version, p.sequence, p.partition, p.first_position, 'parked', 'permanent', 1, 1, 'f', '{broken}',
+       '{broken}', now(), now(), 'h', 'p', gen_random_uuid(), 'counter.counted', 1, 0, 'application/msgpack', '', '', '', '', '', '', now()
+  FROM p`
