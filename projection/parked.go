@@ -96,8 +96,17 @@ func concerns(m eventstore.Mark, sequence string, first int64, keyed bool) bool 
 // far the projection is; the others are a [*ParkedError]. Who is patient waits also for what is tried again.
 func (q *question) parked(ctx context.Context, db Querier, ref consumer.Ref) (*behindBy, error) {
 	marks := make(map[int]eventstore.Mark, len(q.partitions))
+	var hashed []int32 // partitions of which the token names the streams, once for each
+	var hashes []int64
+	var whole []int32 // the others
 	for _, m := range q.token.Marks() {
 		marks[m.Partition] = m
+		if m.Streams == nil {
+			whole = append(whole, int32(m.Partition))
+		}
+		for _, h := range m.Streams {
+			hashed, hashes = append(hashed, int32(m.Partition)), append(hashes, int64(h))
+		}
 	}
 	var draining *behindBy
 	var found *ParkedError
@@ -125,7 +134,7 @@ func (q *question) parked(ctx context.Context, db Querier, ref consumer.Ref) (*b
 			}
 		}
 		return rows.Err()
-	}, inStore(parkedSQL, q.store), ref.Name, ref.Version, q.partitions, q.positions)
+	}, inStore(parkedSQL, q.store), ref.Name, ref.Version, q.partitions, q.positions, whole, hashed, hashes)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("projection: wait: %w", err)
@@ -146,14 +155,19 @@ func (q *question) parked(ctx context.Context, db Querier, ref consumer.Ref) (*b
 	return nil, found
 }
 
-// parkedSQL finds what is set aside below a token. That streams share a partition key is looked up in an index that has
-// only such streams.
+// parkedSQL finds what is set aside below a token and may concern it: of a thousand sequences in a partition hardly one. That
+// streams share a partition key is looked up in an index that has only such streams, usually none.
 const parkedSQL = `
-SELECT p.topic, p.sequence, p.partition, p.state, p.first_position, p.since, p.due_at,
-       EXISTS (SELECT FROM {schema}.streams s WHERE s.partition_key = p.sequence AND s.partition_key <> '')
-  FROM {schema}.parked p
-  JOIN unnest($3::int[], $4::bigint[]) AS m(partition, position) ON m.partition = p.partition AND p.first_position <= m.position
- WHERE p.consumer = $1 AND p.version = $2
+WITH p AS MATERIALIZED (
+  SELECT p.topic, p.sequence, p.partition, p.state, p.first_position, p.since, p.due_at,
+         p.partition = ANY ($5::int[]) OR p.hash IS NULL
+         OR EXISTS (SELECT FROM unnest($6::int[], $7::bigint[]) AS h(partition, hash) WHERE h.partition = p.partition AND h.hash = p.hash) AS named
+    FROM unnest($3::int[], $4::bigint[]) AS m(partition, position)
+    JOIN {schema}.parked p ON p.consumer = $1 AND p.version = $2 AND p.partition = m.partition AND p.first_position <= m.position)
+SELECT p.topic, p.sequence, p.partition, p.state, p.first_position, p.since, p.due_at, k.keyed
+  FROM p, LATERAL (SELECT EXISTS (SELECT FROM {schema}.streams s WHERE s.partition_key <> '')
+                      AND EXISTS (SELECT FROM {schema}.streams s WHERE s.partition_key = p.sequence AND s.partition_key <> '') AS keyed) k
+ WHERE p.named OR k.keyed
  ORDER BY p.first_position`
 
 const openLetterSQL = `

@@ -262,7 +262,7 @@ func (c *Changes) Queue(b *pgx.Batch) {
 		case ch.gone:
 		case !ch.before && ch.altered:
 			b.Queue(x.add, o.Consumer, o.Version, k.Topic, k.Sequence, s.Partition, string(s.State), dueOf(s), s.First.Ordinal(),
-				s.Last.Ordinal(), s.Previous.Ordinal(), s.Queued, s.Since)
+				s.Last.Ordinal(), s.Previous.Ordinal(), s.Queued, s.Since, hash(k.Sequence))
 		case ch.altered:
 			b.Queue(x.alter, o.Consumer, o.Version, k.Topic, k.Sequence, string(s.State), dueOf(s), s.First.Ordinal(), s.Last.Ordinal(), s.Previous.Ordinal(),
 				s.Queued)

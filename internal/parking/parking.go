@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"hash/fnv"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -82,6 +83,13 @@ func LetterID(o Owner, topic string, at eventstore.Position) uuid.UUID {
 	b = binary.AppendVarint(b, int64(o.Version))
 	b = binary.AppendVarint(b, at.Ordinal())
 	return uuid.NewSHA1(letterSpace, b)
+}
+
+// hash is that by which a token names a stream; see [eventstore.StreamHash].
+func hash(sequence string) int64 {
+	h := fnv.New32a()
+	h.Write([]byte(sequence))
+	return int64(h.Sum32())
 }
 
 // Program names the running binary: its main module, version, and revision where they are known.

@@ -24,8 +24,8 @@ func textsFor(o Owner) *texts {
 }
 
 const addSQL = `
-INSERT INTO {schema}.parked (consumer, version, topic, sequence, partition, state, due_at, first_position, last_position, previous, queued, since)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`
+INSERT INTO {schema}.parked (consumer, version, topic, sequence, partition, state, due_at, first_position, last_position, previous, queued, since, hash)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`
 
 // A row is found by a range of its key in the key's order: of two indexes that begin alike a planner that believes the
 // table to be empty takes either, and only one of them gives that order. The segment, which is locked, keeps others from

@@ -18,11 +18,13 @@ CREATE TABLE {schema}.parked (
   last_position  bigint NOT NULL,                            -- the last that is known
   previous       bigint NOT NULL DEFAULT 0,                  -- of relays: a message of its topic and partition before the first
   queued         bigint NOT NULL DEFAULT 0,                  -- how many are known behind the one that failed
+  hash           bigint,                                     -- FNV-1a of the sequence, by which a token names a stream; null: not known
   since          timestamptz NOT NULL DEFAULT clock_timestamp(),
   PRIMARY KEY (consumer, version, topic, sequence),
   FOREIGN KEY (consumer, version) REFERENCES {schema}.consumers ON DELETE CASCADE
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 CREATE INDEX parked_first ON {schema}.parked (consumer, version, first_position);
+CREATE INDEX parked_partition ON {schema}.parked (consumer, version, partition);
 
 -- A message that failed, unchanged, and what is known of its failures. One for each consumer and message, for ever: failing
 -- again after a redrive continues its story.
