@@ -61,7 +61,7 @@ func TestOneRefusedMessageHoldsNobody(t *testing.T) {
 	t.Parallel()
 	const streams, each = 20, 5
 	w := newRelayWorld(t)
-	channel := gochannel.NewGoChannel(gochannel.Config{OutputChannelBuffer: 1000}, nil)
+	channel := gochannel.NewGoChannel(gochannel.Config{BlockPublishUntilSubscriberAck: true}, nil)
 	t.Cleanup(func() { _ = channel.Close() })
 	catalog := eventstore.NewCatalog(eventstore.TypeOf[touched]("account.touched"))
 	var mu sync.Mutex
@@ -178,4 +178,37 @@ func (f forward) Publish(topic string, messages ...*message.Message) error {
 		return err
 	}
 	return f.to.Publish(topic, messages...)
+}
+
+// When too much is set aside it is the broker's set-up and not the messages: the relay waits, says so, and goes on by itself.
+func TestRelayWaitsWhenTooMuchIsSetAside(t *testing.T) {
+	t.Parallel()
+	w := newRelayWorld(t)
+	keys := keysOf(11, 64, 3)
+	b := newPicky(func(got received) error {
+		if got.kind.IsMessage() {
+			return errTooLarge
+		}
+		return nil
+	})
+	for _, key := range keys {
+		w.enqueue("t", key, 1, 2)
+	}
+	r := w.relay(b, Config{Classify: permanent, MaxParked: 2})
+	w.start(r)
+	relayEventually(t, "the relay waits", func() bool { h := r.Health(t.Context()); return !h.Ready && h.State == "waiting" })
+	if n := len(b.messages()); n > 4 {
+		t.Errorf("%d markers, for two keys of two messages", n)
+	}
+	b.mend()
+	w.sent()
+	if w.aside("parked") != 2 {
+		t.Error("two sequences should be parked")
+	}
+	same(t, "the third key", b.effects(keys[2]), []string{"1", "2"})
+	for _, key := range keys[:2] {
+		w.redrive("t", key)
+	}
+	relayEventually(t, "the sequences are released", func() bool { return w.aside("") == 0 })
+	same(t, "the first key", b.effects(keys[0]), []string{"1 again", "2 again"})
 }
