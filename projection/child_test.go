@@ -23,7 +23,7 @@ import (
 // The crash tests run this test binary again as a process of its own, which runs one projection and can be killed or
 // stopped at a named place.
 const (
-	childEnv  = "DAYBOOK_PROJECTION_TEST_CHILD" // "view", "handlers"
+	childEnv  = "DAYBOOK_PROJECTION_TEST_CHILD" // "view", "handlers", "failing"
 	childURL  = "DAYBOOK_PROJECTION_TEST_URL"
 	childAt   = "DAYBOOK_PROJECTION_TEST_AT"   // "place:n:signal": send yourself a signal at the n-th visit of the place; awake, tell of the next batch
 	childOpts = "DAYBOOK_PROJECTION_TEST_OPTS" // lease and batch size
@@ -84,8 +84,11 @@ func child(what string) error {
 		}
 	}
 	var def Definition = crashView
-	if what == "handlers" {
+	switch what {
+	case "handlers":
 		def = crashHandlers
+	case "failing":
+		def, run = crashFailing, soon(run)
 	}
 	r, err := NewRunner(pool, store.Log(), run, def)
 	if err != nil {
