@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/daybook-go/daybook/eventstore"
@@ -40,6 +41,9 @@ type Config struct {
 	// Lanes is how many messages of this process may be on their way to the broker at once, never two of one partition.
 	// Default 8.
 	Lanes int
+	// HeadTopics get head messages although no subscription of this store follows them: topics that inboxes follow. Topics
+	// that a subscription follows get them in any case.
+	HeadTopics []string
 	// HeadEvery is the shortest time between two rounds of head messages. Default 50 ms.
 	HeadEvery time.Duration
 	// Retention is how long a subscriber may stay behind before it is declared lost, by name in the log, and the outbox
@@ -96,6 +100,11 @@ func (c Config) validate() error {
 	if c.Lanes < 0 || c.Lanes > maxLanes {
 		fault("Config.Lanes: %d: must be between 1 and %d, or 0 for %d", c.Lanes, maxLanes, defaultLanes)
 	}
+	for _, topic := range c.HeadTopics {
+		if err := eventstore.ValidateRoutes([]eventstore.Route{{Topic: topic}}); err != nil {
+			fault("Config.HeadTopics: %w", err)
+		}
+	}
 	for _, d := range []struct {
 		name       string
 		value, def time.Duration
@@ -110,6 +119,7 @@ func (c Config) validate() error {
 }
 
 func (c Config) withDefaults() Config {
+	c.HeadTopics = slices.Clone(c.HeadTopics)
 	c.BatchSize = cmp.Or(c.BatchSize, defaultPage)
 	c.Lanes = cmp.Or(c.Lanes, defaultLanes)
 	c.HeadEvery = cmp.Or(c.HeadEvery, defaultHeadEvery)

@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -59,6 +60,24 @@ func TestRelayHeadsAreForFollowersOnly(t *testing.T) {
 		if h.topic != "t" {
 			t.Fatalf("a head of topic %q, which nobody follows", h.topic)
 		}
+	}
+}
+
+// An inbox is not known to the store: its topic is named by the relay's configuration.
+func TestRelayHeadsOfATopicThatIsNamed(t *testing.T) {
+	t.Parallel()
+	w := newRelayWorld(t)
+	b := &tape{}
+	w.start(w.relay(b, Config{HeadEvery: time.Millisecond, HeadTopics: []string{"inboxes", "inboxes"}}))
+	w.send(1, "other", 1)
+	w.everybodyTold(b, "inboxes", w.head())
+	for _, h := range b.heads() {
+		if h.topic != "inboxes" {
+			t.Errorf("a head of topic %q", h.topic)
+		}
+	}
+	if _, err := NewRelay(w.pool, w.store.Outbox(), b, Config{HeadTopics: []string{""}}); err == nil || !strings.Contains(err.Error(), "Config.HeadTopics") {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -105,7 +106,9 @@ func (l *publishing) look(ctx context.Context) error {
 			Remedy: "restart the program",
 		})
 	}
-	l.fresh = l.chains.follow(topics) || l.fresh
+	topics = append(topics, l.cfg.HeadTopics...)
+	slices.Sort(topics)
+	l.fresh = l.chains.follow(slices.Compact(topics)) || l.fresh
 	l.looked = time.Now()
 	return nil
 }
