@@ -71,7 +71,9 @@ func relay(ctx context.Context, c Clients, r role, pool *pgxpool.Pool, store *po
 	if err != nil {
 		return ended(ctx, err)
 	}
-	relay, err := outbox.NewRelay(pool, store.Outbox(), judged{publisher, c.Classify, out}, outbox.Config{Lease: lease, Logger: log})
+	relay, err := outbox.NewRelay(pool, store.Outbox(), judged{publisher, c.Classify, out}, outbox.Config{
+		Lease: lease, Logger: log, Classify: c.Classify,
+	})
 	if err != nil {
 		return err
 	}
