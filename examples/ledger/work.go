@@ -15,6 +15,7 @@ import (
 	"github.com/daybook-go/daybook/examples/ledger/book"
 	"github.com/daybook-go/daybook/examples/ledger/commands"
 	later "github.com/daybook-go/daybook/outbox/commands"
+	"github.com/daybook-go/daybook/outbox/deadletter"
 )
 
 func (p *program) workCommand() *cobra.Command {
@@ -56,8 +57,13 @@ func (p *program) work(ctx context.Context, l *ledger, from source) error {
 	if err != nil {
 		return err
 	}
+	letters, err := deadletter.New(l.pool, deadletter.Config{Logger: l.logger})
+	if err != nil {
+		return err
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return k.run(ctx) })
+	g.Go(func() error { return letters.Run(ctx) })
 	g.Go(func() error { return dispatcher.Run(ctx) })
 	g.Go(func() error {
 		p.watch(ctx, l, func(ctx context.Context) []eventstore.Health { return append(k.health(ctx), dispatcher.Health(ctx)) })
