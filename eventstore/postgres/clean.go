@@ -10,8 +10,9 @@ import (
 	"github.com/daybook-go/daybook/eventstore"
 )
 
-// cleanBatch is how many rows one step of the cleaning deletes.
-const cleanBatch = 10_000
+// cleanBatch is how many rows one step of the cleaning deletes. Whoever commits waits until what was written before is on
+// disk, so that a step must not write much.
+const cleanBatch = 2_000
 
 // unfollowed is how long a topic that nobody follows keeps its messages: consumers that are deployed together with the
 // relay find what was sent before they began.
@@ -22,7 +23,8 @@ const unfollowed = time.Hour
 // messages for an hour, or for retention if that is shorter.
 //
 // Its steps are transactions of their own, committed by Clean, so an interrupted one is gone on with by the next. Several
-// processes may call it at once; appends and readers are not blocked. The report is valid, as far as it came, beside an
+// processes may call it at once; appends and readers are not blocked. Between steps that delete rows it rests for as long as
+// the step took. The report is valid, as far as it came, beside an
 // error.
 func (o *Outbox) Clean(ctx context.Context, retention time.Duration) (eventstore.CleanReport, error) {
 	var report eventstore.CleanReport
@@ -59,13 +61,31 @@ func (o *Outbox) Clean(ctx context.Context, retention time.Duration) (eventstore
 	for more := true; more; {
 		var removed int64
 		var emptied int
+		start := time.Now()
 		if err := s.pool.QueryRow(ctx, s.sql.dropCleaned, cleanBatch).Scan(&removed, &emptied, &more); err != nil {
 			return report, fmt.Errorf("postgres: clean the outbox: %w", err)
 		}
 		report.Rows += removed
 		report.Ranges += emptied
+		if removed > 0 && more {
+			if err := restAsLong(ctx, time.Since(start)); err != nil {
+				return report, fmt.Errorf("postgres: clean the outbox: %w", err)
+			}
+		}
 	}
 	return report, nil
+}
+
+// restAsLong leaves the disk to others for as long as a step has taken.
+func restAsLong(ctx context.Context, took time.Duration) error {
+	timer := time.NewTimer(took)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
 }
 
 const (
