@@ -14,7 +14,7 @@ import (
 const Topic = "counted"
 
 // Clients connect to a broker at an address. They are called in several processes; a function whose broker is away
-// returns an error, and is called again. All but Publisher and Subscriber may be left out.
+// returns an error, and is called again when something is to be published or received. All but Publisher and Subscriber may be left out.
 type Clients struct {
 	// Publisher is a relay's. Publish returns when the broker has confirmed.
 	Publisher func(address string) (message.Publisher, error)

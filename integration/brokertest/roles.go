@@ -14,6 +14,7 @@ import (
 
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/eventstore/postgres"
+	"github.com/daybook-go/daybook/integration"
 	"github.com/daybook-go/daybook/outbox"
 	"github.com/daybook-go/daybook/projection"
 )
@@ -67,10 +68,7 @@ func play(ctx context.Context, c Clients, r role, out io.Writer) error {
 }
 
 func relay(ctx context.Context, c Clients, r role, pool *pgxpool.Pool, store *postgres.Store, log *slog.Logger, out io.Writer) error {
-	publisher, err := Connect(ctx, func() (message.Publisher, error) { return c.Publisher(r.Broker) })
-	if err != nil {
-		return ended(ctx, err)
-	}
+	publisher := integration.Publisher(func() (message.Publisher, error) { return c.Publisher(r.Broker) })
 	relay, err := outbox.NewRelay(pool, store.Outbox(), judged{publisher, c.Classify, out}, outbox.Config{
 		Lease: lease, Logger: log, Classify: c.Classify,
 	})
@@ -82,10 +80,7 @@ func relay(ctx context.Context, c Clients, r role, pool *pgxpool.Pool, store *po
 
 func consume(ctx context.Context, c Clients, r role, m model, pool *pgxpool.Pool, store *postgres.Store, log *slog.Logger, out io.Writer) error {
 	name := r.Name + "-" + m.name
-	subscriber, err := Connect(ctx, func() (message.Subscriber, error) { return c.Subscriber(r.Broker, name) })
-	if err != nil {
-		return ended(ctx, err)
-	}
+	subscriber := integration.Subscriber(func() (message.Subscriber, error) { return c.Subscriber(r.Broker, name) })
 	cfg := outbox.SubscriptionConfig{Topic: Topic, Group: "brokertest", Logger: log}
 	if m.catchUp {
 		cfg.CatchUp = store.Log()
@@ -115,14 +110,6 @@ const sayEvery = 100 * time.Millisecond
 
 func say(m model, s outbox.Stats, out io.Writer) {
 	_, _ = fmt.Fprintf(out, "stats %s %d %d %d %d %d %d\n", m.name, s.Received, s.Repeated, s.Filled, s.Overruns, s.Refused, s.Silences)
-}
-
-// ended is nil when the end was asked for.
-func ended(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
 }
 
 // judged writes down what the classifier says of each error. No message of this test is refused for its own sake.
