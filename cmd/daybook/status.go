@@ -1,34 +1,90 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/eventstore/postgres"
+	"github.com/daybook-go/daybook/internal/retry"
 )
 
 func statusCommand(s *settings) *cobra.Command {
-	return &cobra.Command{
+	var over time.Duration
+	command := &cobra.Command{
 		Use:   "status",
 		Short: "Show the schema version, the head of the log and who holds it, and every consumer",
-		Args:  cobra.NoArgs,
+		Long: `Show the schema version, the head of the log and who holds it, and every consumer.
+
+With --over it looks twice and also says how long each consumer needs for what it
+is behind, if all goes on as it did in between: behind ÷ (rate − arrivals).`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if over < 0 {
+				return fmt.Errorf("status: --over %v is below 0: say for how long to look, for example 10s", over)
+			}
 			return s.withStore(cmd.Context(), func(store *postgres.Store) error {
 				status, err := store.Status(cmd.Context())
 				if err != nil {
 					return err
 				}
-				return printStatus(s.out, status, time.Now())
+				if over == 0 {
+					return printStatus(s.out, status, nil, time.Now())
+				}
+				began := time.Now()
+				timer := time.NewTimer(over)
+				defer timer.Stop()
+				select {
+				case <-cmd.Context().Done():
+					return cmd.Context().Err()
+				case <-timer.C:
+				}
+				later, err := store.Status(cmd.Context())
+				if err != nil {
+					return err
+				}
+				return printStatus(s.out, later, timeLeft(status, later, time.Since(began)), time.Now())
 			})
 		},
 	}
+	command.Flags().DurationVar(&over, "over", 0, "look twice, so long apart, and estimate how long each consumer needs for what it is behind")
+	return command
 }
 
-func printStatus(out io.Writer, st postgres.Status, now time.Time) error {
+// place is a row of the status.
+type place struct {
+	consumer         string
+	version, segment int
+}
+
+func placeOf(c postgres.ConsumerStatus) place { return place{c.Consumer, c.Version, c.Segment} }
+
+// timeLeft estimates for each consumer how long what it is behind takes. A segment is the work of one process.
+func timeLeft(before, after postgres.Status, took time.Duration) map[place]string {
+	arrivals := float64(after.SafeHead.Ordinal()-before.SafeHead.Ordinal()) / took.Seconds()
+	was := map[place]eventstore.Position{}
+	for _, c := range before.Consumers {
+		was[placeOf(c)] = c.Applied
+	}
+	left := map[place]string{}
+	for _, c := range after.Consumers {
+		if at, known := was[placeOf(c)]; known && !c.Foreign() {
+			rate := float64(c.Applied.Ordinal()-at.Ordinal()) / took.Seconds()
+			left[placeOf(c)] = retry.Drain(c.Positions, 1, rate, arrivals).String()
+		}
+	}
+	return left
+}
+
+// printStatus prints how much time is left where that is known: left is nil when nobody asked.
+func printStatus(out io.Writer, st postgres.Status, left map[place]string, now time.Time) error {
 	fmt.Fprintf(out, "schema      %q, version %d\n", st.Schema, st.SchemaVersion)
 	fmt.Fprintf(out, "epoch       %s, %d partitions, since %s\n", st.Epoch.Epoch, st.Epoch.Partitions, st.Epoch.CreatedAt.UTC().Format(time.RFC3339))
 	fmt.Fprintf(out, "safe head   %s of %s\n", st.SafeHead, st.Highest)
@@ -41,17 +97,27 @@ func printStatus(out io.Writer, st postgres.Status, now time.Time) error {
 	}
 	fmt.Fprintln(out)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "CONSUMER\tVERSION\tSEGMENT\tKIND\tSTATE\tAPPLIED\tBEHIND\tOLDEST\tOWNER\tREASON")
+	columns := []string{"CONSUMER", "VERSION", "SEGMENT", "KIND", "STATE", "APPLIED", "BEHIND", "OLDEST", "LEFT", "OWNER", "REASON"}
+	if left == nil {
+		columns = slices.Delete(columns, 8, 9)
+	}
+	fmt.Fprintln(w, strings.Join(columns, "\t"))
 	for _, c := range st.Consumers {
-		oldest, owner := "-", "-"
+		behind, oldest, owner := fmt.Sprintf("%d positions", c.Positions), "-", "-"
+		if c.Foreign() {
+			behind = "-"
+		}
 		if !c.Oldest.IsZero() {
 			oldest = now.Sub(c.Oldest).Round(time.Millisecond).String()
 		}
 		if c.Owner != "" {
 			owner = c.Owner
 		}
-		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s\t%d positions\t%s\t%s\t%s\n",
-			c.Consumer, c.Version, c.Segment, c.Kind, c.State, c.Applied, c.Positions, oldest, owner, c.Reason)
+		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t", c.Consumer, c.Version, c.Segment, c.Kind, c.State, c.Applied, behind, oldest)
+		if left != nil {
+			fmt.Fprintf(w, "%s\t", cmp.Or(left[placeOf(c)], "-"))
+		}
+		fmt.Fprintf(w, "%s\t%s\n", owner, c.Reason)
 	}
 	return w.Flush()
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/eventstore/postgres"
@@ -123,4 +124,42 @@ func TestStatusShowsConsumers(t *testing.T) {
 		t.Fatalf("%v, %v", tag, err)
 	}
 	wantRow(t, consumerRow(t, url, "balances"), map[string]string{"OWNER": "host-1"})
+}
+
+// 36,000 behind with 1,000 arriving each second: what handles 1,200 a second needs 180 s, what handles 1,500 needs 72, and
+// what handles 1,000 never comes up. An inbox's positions are those of another store.
+func TestStatusEstimatesTheTimeLeft(t *testing.T) {
+	t.Parallel()
+	at := eventstore.PositionAt
+	row := func(name string, applied, behind int64) postgres.ConsumerStatus {
+		return postgres.ConsumerStatus{Consumer: name, Kind: "projection", Version: 1, Applied: at(applied), Positions: behind}
+	}
+	before := postgres.Status{SafeHead: at(90_000), Consumers: []postgres.ConsumerStatus{row("twelve", 52_000, 38_000), row("fifteen", 49_000, 41_000), row("ten", 54_000, 36_000), row("even", 90_000, 0)}}
+	after := postgres.Status{SafeHead: at(100_000), Consumers: []postgres.ConsumerStatus{
+		row("twelve", 64_000, 36_000), row("fifteen", 64_000, 36_000), row("ten", 64_000, 36_000), row("even", 100_000, 0), row("new", 0, 100_000),
+		{Consumer: "stock", Kind: "inbox", Version: 1, Applied: at(7)},
+	}}
+	left := timeLeft(before, after, 10*time.Second)
+	for name, want := range map[string]string{"twelve": "180 s", "fifteen": "72 s", "ten": "never, 1 worker short", "even": "0 s", "new": "", "stock": ""} {
+		if got := left[place{name, 1, 0}]; got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+	var out strings.Builder
+	if err := printStatus(&out, after, left, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"LEFT", "180 s", "never, 1 worker short"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not in\n%s", want, &out)
+		}
+	}
+	pool := postgrestest.New(t)
+	url := pool.Config().ConnString()
+	if text, err := run(t, "status", "--database", url, "--over", "1ms"); err != nil || !strings.Contains(text, "consumers   none") {
+		t.Errorf("%s, %v", text, err)
+	}
+	if _, err := run(t, "status", "--database", url, "--over=-1s"); err == nil || !strings.Contains(err.Error(), "--over") {
+		t.Errorf("%v", err)
+	}
 }

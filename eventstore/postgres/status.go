@@ -43,6 +43,10 @@ type ConsumerStatus struct {
 	Oldest time.Time
 }
 
+// Foreign reports whether Applied is a position of another store, as an inbox has it. Then nothing is known here of how far
+// it is behind: Positions and Oldest are zero, and the inbox's own Lag tells.
+func (c ConsumerStatus) Foreign() bool { return c.Kind == "inbox" }
+
 // Status reads the state of the store and of everything that consumes it. Its statements are bounded by the number of
 // consumers, not of events.
 func (s *Store) Status(ctx context.Context) (Status, error) {
@@ -81,7 +85,11 @@ func consumerStatus(row pgx.CollectableRow, head int64) (ConsumerStatus, error) 
 	var applied int64
 	var oldest *time.Time
 	err := row.Scan(&c.Consumer, &c.Version, &c.Kind, &c.Segment, &c.State, &c.Reason, &c.Since, &c.Owner, &applied, &oldest)
-	c.Applied, c.Positions = eventstore.PositionAt(applied), max(head-applied, 0)
+	c.Applied = eventstore.PositionAt(applied)
+	if c.Foreign() {
+		return c, err
+	}
+	c.Positions = max(head-applied, 0)
 	if oldest != nil {
 		c.Oldest = oldest.UTC()
 	}
