@@ -31,6 +31,7 @@ const (
 const (
 	codeFenced     = "DB002"
 	codeCheckpoint = "DB003"
+	codeOld        = "DB006" // this program is older than the schema
 )
 
 // classify judges an error of the database or of the source. dead says that the connection is gone.
@@ -80,6 +81,8 @@ func classifyCode(code string) kind {
 	switch code {
 	case codeFenced, codeCheckpoint:
 		return fenced
+	case codeOld: // no event is to blame; the reason says that the program must be restarted
+		return environment
 	case "40001", "40P01", "55P03": // serialization failure, deadlock, lock timeout
 		return environment
 	case "25006": // read-only transaction: the server became a standby
