@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/daybook-go/daybook/internal/consumer"
+	"github.com/daybook-go/daybook/internal/retry"
 )
 
 // The relay's rows in the store. The functions that clean the outbox know them.
@@ -99,10 +100,12 @@ func NewRelay(pool *pgxpool.Pool, rows Rows, publisher message.Publisher, cfg Co
 		ref: consumer.Ref{Store: rows.Schema(), Name: relayName, Version: relayVersion},
 	}
 	r.log = r.cfg.Logger.With("schema", rows.Schema())
-	r.member = consumer.NewMember(r.ref, r.cfg.inner())
+	inner := r.cfg.inner()
+	inner.Budget = new(retry.Budget) // one for the relay, not one for each of its segments
+	r.member = consumer.NewMember(r.ref, inner)
 	for number := range min(segments, rows.Partitions()) {
 		s := &segment{Relay: r, number: number, watch: &watch{log: r.log, limit: r.cfg.late}}
-		s.worker = consumer.NewTask(r.ref, number, r.cfg.inner(), s.publishOutbox)
+		s.worker = consumer.NewTask(r.ref, number, inner, s.publishOutbox)
 		r.member.Add(s.worker)
 		r.segments = append(r.segments, s)
 	}
