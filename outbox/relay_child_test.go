@@ -27,7 +27,7 @@ import (
 const (
 	relayChildURL  = "DAYBOOK_OUTBOX_TEST_URL"
 	relayChildAt   = "DAYBOOK_OUTBOX_TEST_AT"   // "place:n:signal": send yourself a signal at the n-th visit of the place
-	relayChildOpts = "DAYBOOK_OUTBOX_TEST_OPTS" // lease and batch size
+	relayChildOpts = "DAYBOOK_OUTBOX_TEST_OPTS" // lease and batch size, and if there is a third word, the payload that is refused
 )
 
 // atBroker is the place within Publish, before the broker has the message.
@@ -41,12 +41,18 @@ type wireMessage struct {
 }
 
 // wireBroker writes each message in one piece, so that a process that is killed leaves whole lines.
-type wireBroker struct{ reached func(place string) }
+type wireBroker struct {
+	reached func(place string)
+	refuses string // a payload
+}
 
 func (b wireBroker) Publish(topic string, messages ...*message.Message) error {
 	for _, m := range messages {
 		if m.Metadata[HeaderKind] != string(KindHead) { // heads go in lanes of their own, and would be counted by chance
 			b.reached(atBroker)
+		}
+		if b.refuses != "" && string(m.Payload) == b.refuses {
+			return errTooLarge
 		}
 		line, err := json.Marshal(wireMessage{topic, m.UUID, m.Payload, m.Metadata})
 		if err != nil {
@@ -85,9 +91,9 @@ func relayChild() error {
 			signal = syscall.SIGSTOP
 		}
 	}
-	run := Config{Logger: slog.New(slog.NewTextHandler(os.Stdout, nil))}
-	var lease string
-	if _, err := fmt.Sscan(os.Getenv(relayChildOpts), &lease, &run.BatchSize); err != nil {
+	run := Config{Logger: slog.New(slog.NewTextHandler(os.Stdout, nil)), Classify: permanent}
+	var lease, refuses string
+	if n, err := fmt.Sscan(os.Getenv(relayChildOpts), &lease, &run.BatchSize, &refuses); n < 2 {
 		return err
 	}
 	if run.Lease, err = time.ParseDuration(lease); err != nil {
@@ -114,7 +120,7 @@ func relayChild() error {
 		fmt.Println("awake")
 	}
 	run.probe = reached
-	r, err := NewRelay(pool, store.Outbox(), wireBroker{reached}, run)
+	r, err := NewRelay(pool, store.Outbox(), wireBroker{reached, refuses}, run)
 	if err != nil {
 		return err
 	}
