@@ -99,6 +99,6 @@ func TestStreamLagHasNoScan(t *testing.T) {
 		}
 		w.exec("UPDATE daybook.segments SET floor = 23990 WHERE consumer = $1", v.Name)
 		explain(t, w.world, "lag", inStore(lagSQL, "daybook"), "SET LOCAL plan_cache_mode = force_custom_plan", "'planned_some', 1",
-			[]string{"store", "consumers", "segments", "checkpoints"})
+			[]string{"store", "consumers", "segments", "checkpoints", "parked"})
 	}
 }
