@@ -25,6 +25,7 @@ type application struct {
 	keeps    bool                                 // what is queued is held, because the source does not have it for ever
 	careful  int                                  // so many batches are still applied event by event
 	condemns map[eventstore.Position]*failedError // events that have failed, and are not tried again before they are set aside
+	seen     time.Time                            // what the clock has said last
 }
 
 func applyEvents(t *Tenure) error {
@@ -281,6 +282,7 @@ func (a *application) aside(c *parking.Changes, from map[string]eventstore.Posit
 }
 
 func (a *application) pass(c *parking.Changes, key parking.Key, e eventstore.RecordedEvent) {
+	delete(a.condemns, e.Position) // it is tried when its turn comes, after others
 	c.Passed(key, e.Position)
 	if a.keeps {
 		c.Hold(parking.Held{Key: key, Message: e, Present: true})

@@ -104,13 +104,13 @@ func (w *walk) over(events []eventstore.RecordedEvent) (then error) {
 				return nil
 			}
 		}
-		if failed.kind == eventstore.Environment {
-			return a.away(e, failed)
-		}
 		if tried && !a.undo(w.conn) { // with it, what the events before have done
 			w.o.done = i + 1
 			w.o.err = &failedError{i, failed.kind, failed.err}
 			return nil
+		}
+		if failed.kind == eventstore.Environment {
+			return a.away(e, failed)
 		}
 		f := a.w.failure(e, failed.kind, failed.err, 1)
 		if _, known := a.lease.parked.Get(key); !known && a.lease.parked.Len()+w.changes.Added() >= a.w.cfg.MaxParked {

@@ -76,6 +76,7 @@ func (a *application) step() (did bool, err error) {
 		return true, a.redrive(item)
 	}
 	now := a.w.now()
+	a.watch(now)
 	seq, ok := set.Due(now)
 	if !ok {
 		return false, nil
@@ -88,6 +89,16 @@ func (a *application) step() (did bool, err error) {
 		return true, nil
 	}
 	return true, a.retry(seq, nil)
+}
+
+// watch keeps a clock that was ahead, of this owner or of one before, from making a sequence wait for it: no pause is
+// longer than the policy's.
+func (a *application) watch(now time.Time) {
+	now = now.Round(0)
+	if a.seen.IsZero() || now.Before(a.seen.Add(-time.Second)) {
+		a.lease.parked.NotAfter(now.Add(a.w.cfg.policy().WithDefaults().Cap))
+	}
+	a.seen = now
 }
 
 // redrive begins with an item, if its plan still lets it.

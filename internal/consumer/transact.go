@@ -8,10 +8,12 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/internal/parking"
+	"github.com/daybook-go/daybook/internal/retry"
 )
 
 // failedError is an attempt that failed through an event or its code. index is -1 when nobody can say which event.
@@ -146,6 +148,7 @@ func (t *Tenure) judge(err error, dead, handler bool) error {
 	if t.work.Err() != nil {
 		return context.Cause(t.work)
 	}
+	err = spoken(err)
 	if errors.Is(err, ErrEnding) {
 		return err
 	}
@@ -175,6 +178,22 @@ func (t *Tenure) judge(err error, dead, handler bool) error {
 		return fmt.Errorf("consumer: %s waits for what was found away: %w", t.w.spec.Ref, err)
 	}
 	return f
+}
+
+// spoken returns err, or its text where one of its methods panics, as those of a nil pointer in an error do.
+func spoken(err error) (said error) {
+	if at, ok := err.(*EventError); ok { //nolint:errorlint // an Applier returns it as it is
+		return &EventError{at.Index, spoken(at.Err)}
+	}
+	defer func() {
+		if recover() != nil {
+			said = errors.New(retry.Chain(err)[0])
+		}
+	}()
+	_ = err.Error()
+	_ = errors.Is(err, ErrEnding) // asks all that it wraps
+	_ = errors.As(err, new(*pgconn.PgError))
+	return err
 }
 
 func (t *Tenure) unavailable(err error) error {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/daybook-go/daybook/internal/retry"
 )
 
 var (
@@ -103,7 +105,7 @@ func (w *Worker) become(state State, reason string) {
 
 // run owns the consumer whenever it can, until ctx ends or the consumer has stopped.
 func (w *Worker) run(ctx context.Context, db *pgxpool.Pool) {
-	var retry backoff
+	var pauses backoff
 	for w.turn(ctx) {
 		l, state, err := w.take(ctx, db)
 		switch {
@@ -111,7 +113,7 @@ func (w *Worker) run(ctx context.Context, db *pgxpool.Pool) {
 			return
 		case err != nil:
 			w.become(Waiting, err.Error())
-			pause(ctx, retry.next())
+			pause(ctx, pauses.next())
 			continue
 		case l == nil:
 			w.become(state, "")
@@ -122,7 +124,7 @@ func (w *Worker) run(ctx context.Context, db *pgxpool.Pool) {
 			w.log.Info("consumer resumed: it had stopped, and this process tries again", "position", l.applied.Floor())
 		}
 		w.cfg.Probe(ProbeTaken)
-		err = w.tenure(ctx, db, l, retry.reset)
+		err = w.tenure(ctx, db, l, pauses.reset)
 		var stop *stopError
 		switch {
 		case errors.As(err, &stop):
@@ -147,7 +149,7 @@ func (w *Worker) run(ctx context.Context, db *pgxpool.Pool) {
 			// The outcome of the last commit may be unknown: only the floor tells, and taking the lease again reads it.
 			w.become(Waiting, err.Error())
 			w.probing = true
-			pause(ctx, retry.next())
+			pause(ctx, pauses.next())
 		}
 	}
 }
@@ -162,8 +164,9 @@ func (e *stopError) Unwrap() error { return e.err }
 // lease, not renewed any more, lets another process in, which comes to its own verdict. It reports false when
 // another had taken over before: what a worker believes that was replaced means nothing, and it stands by.
 func (w *Worker) stop(ctx context.Context, db *pgxpool.Pool, l *lease, reason string) bool {
+	reason = retry.Text(reason)
 	w.become(Stopped, reason)
-	var retry backoff
+	var pauses backoff
 	for {
 		switch err := w.writeStop(ctx, db, l, reason); {
 		case err == nil:
@@ -174,7 +177,7 @@ func (w *Worker) stop(ctx context.Context, db *pgxpool.Pool, l *lease, reason st
 		default:
 			w.log.Warn("consumer could not record why it stopped", "error", err.Error())
 		}
-		if !pause(ctx, retry.next()) {
+		if !pause(ctx, pauses.next()) {
 			return true
 		}
 	}

@@ -33,6 +33,9 @@ const (
 // maxItems bounds what one look returns of each plan.
 const maxItems = 500
 
+// minRate is the lowest rate that a plan keeps: one sequence in eleven days. What lies beyond leads out of the calendar.
+const minRate = 1e-6
+
 // Look is what an owner finds when it looks for plans.
 type Look struct {
 	// Items of the owner's partitions, in the order of their plans: those that were begun, and those that may begin within
@@ -65,7 +68,7 @@ func LookFor(ctx context.Context, q Querier, o Owner, segment, first, last int, 
 		}
 		i := Item{Redrive: *plan, Item: *item, Letter: *letter, Key: Key{*topic, *sequence}, Partition: *partition, Begun: *state == "running", Due: now}
 		if !i.Begun && *rate > 0 {
-			i.Due = latest(now, *from).Add(time.Duration(float64(n[*plan]) / *rate * float64(time.Second)))
+			i.Due = latest(now, *from).Add(time.Duration(float64(n[*plan]) / max(*rate, minRate) * float64(time.Second)))
 			n[*plan]++
 		}
 		look.Items = append(look.Items, i)
@@ -139,7 +142,7 @@ SELECT s.parked_rev, p.redrive, p.rate, p.next_at, i.item, i.letter, i.topic, i.
     (SELECT w.* FROM {schema}.redrive_items w
       WHERE w.redrive = p.redrive AND w.state = 'waiting' AND w.partition BETWEEN $4 AND $5 AND (NOT p.trying OR w.item <= p.canary)
         AND p.next_at <= $6::timestamptz + interval '1 second'
-      ORDER BY w.item LIMIT CASE WHEN p.rate > 0 THEN least(ceil(p.rate)::int, $7) ELSE $7 END)) i ON true
+      ORDER BY w.item LIMIT CASE WHEN p.rate > 0 THEN least(ceil(p.rate), $7)::int ELSE $7 END)) i ON true
  WHERE s.consumer = $1 AND s.version = $2 AND s.segment = $3
  ORDER BY p.created_at, p.redrive, i.item`
 
@@ -152,7 +155,7 @@ SELECT r.next_at FROM {schema}.redrives r JOIN {schema}.redrive_items i ON i.red
 
 const beginSQL = `
 WITH i AS (UPDATE {schema}.redrive_items SET state = 'running' WHERE redrive = $1 AND item = $2 AND state = 'waiting' RETURNING redrive)
-UPDATE {schema}.redrives r SET next_at = greatest(r.next_at, $3::timestamptz) + make_interval(secs => CASE WHEN r.rate > 0 THEN 1 / r.rate ELSE 0 END)
+UPDATE {schema}.redrives r SET next_at = greatest(r.next_at, $3::timestamptz) + make_interval(secs => CASE WHEN r.rate > 0 THEN 1 / greatest(r.rate, 1e-6) ELSE 0 END)
   FROM i WHERE r.redrive = i.redrive`
 
 const endSQL = `

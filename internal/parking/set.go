@@ -119,6 +119,15 @@ func (s *Set) PutOff(k Key, at time.Time) {
 	}
 }
 
+// NotAfter brings what is due after a time to that time. Nobody else learns of it.
+func (s *Set) NotAfter(at time.Time) {
+	for _, e := range s.byKey {
+		if e.n >= 0 && e.at.After(at) {
+			s.schedule(e, at)
+		}
+	}
+}
+
 // Await takes a sequence off what is due until something of it is held, or its state changes.
 func (s *Set) Await(k Key) {
 	if e, ok := s.byKey[k]; ok && e.n >= 0 {

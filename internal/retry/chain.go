@@ -31,6 +31,12 @@ func Chain(err error) []string {
 	return texts
 }
 
+// maxReason is what a text may be that stands for itself, in bytes.
+const maxReason = 10_000
+
+// Text makes a text what PostgreSQL stores: valid UTF-8 without NUL, of at most 10,000 bytes.
+func Text(text string) string { return clean(text, maxReason) }
+
 // walk visits err and what it wraps, outermost first. last says that an error wraps nothing.
 func walk(err error, visit func(err error, last bool)) {
 	left := maxErrors

@@ -12,6 +12,9 @@ import (
 	"github.com/daybook-go/daybook/internal/parking"
 )
 
+// minRate is one sequence in eleven days.
+const minRate = 1e-6
+
 // Options of a change. Actor is needed.
 type Options struct {
 	// Actor is who does it, Reason why. Both are kept with the letter.
@@ -36,8 +39,8 @@ func (o Options) validate(reason bool) error {
 		return invalid("Options.Actor", "", "is empty", "say who does it")
 	case reason && o.Reason == "":
 		return invalid("Options.Reason", "", "is empty", "say why: it is kept with the letter")
-	case o.Rate < 0 || math.IsNaN(o.Rate) || math.IsInf(o.Rate, 0):
-		return invalid("Options.Rate", fmt.Sprint(o.Rate), "is no rate", "name sequences a second, or 0 for as fast as it goes")
+	case !(o.Rate >= minRate) && o.Rate != 0 || math.IsInf(o.Rate, 0):
+		return invalid("Options.Rate", fmt.Sprint(o.Rate), "is no rate", "name sequences a second, at least 0.000001, or 0 for as fast as it goes")
 	case o.Canary < 0:
 		return invalid("Options.Canary", fmt.Sprint(o.Canary), "is below 0", "name how many must succeed first, or 0")
 	case o.Expect < 0:
@@ -54,7 +57,7 @@ func (o Options) most() int {
 	case o.MaxFailures == 0:
 		return 1
 	}
-	return o.MaxFailures
+	return min(o.MaxFailures, math.MaxInt32)
 }
 
 // Redrive decides that the selected letters are tried again. It applies nothing and moves no checkpoint: it writes a plan,
@@ -93,7 +96,7 @@ func (l *Letters) Redrive(ctx context.Context, s Selection, o Options) (Plan, er
 }
 
 func (l *Letters) freeze(ctx context.Context, tx pgx.Tx, id uuid.UUID, s Selection, f Filter, letter uuid.UUID, o Options) error {
-	_, err := tx.Exec(ctx, l.sql(planRowSQL), id, f.Consumer, f.Version, o.Actor, o.Reason, s.String(), o.Rate, o.Canary, o.most())
+	_, err := tx.Exec(ctx, l.sql(planRowSQL), id, f.Consumer, f.Version, o.Actor, o.Reason, s.String(), o.Rate, min(o.Canary, math.MaxInt32), o.most())
 	if err != nil {
 		return err
 	}
