@@ -23,8 +23,9 @@ type Discards struct {
 }
 
 // Discard decides that the messages of the selected letters take no effect. Each letter is closed, and its sequence goes
-// on with what is queued behind it: that is applied as if the message had not been. Each in a transaction of its own, in
-// the order of the positions; after an error what was done is returned, and stays done.
+// on with what is queued behind it: that is applied as if the message had not been. In the order of the positions, a
+// hundred in a transaction, with rests in which the owners of the segments go on; after an error what was done is returned,
+// and stays done.
 //
 // It may skip an event of a sequence for ever, so it needs Options.Reason. [Letters.Undo] takes it back as long as nothing
 // later has taken effect. A single letter that is not open, or not the first open one of its sequence, is a
@@ -33,10 +34,6 @@ func (l *Letters) Discard(ctx context.Context, s Selection, o Options) (Discards
 	var d Discards
 	if err := errors.Join(s.validate(), o.validate(true)); err != nil {
 		return d, err
-	}
-	type candidate struct {
-		Letter uuid.UUID
-		First  bool
 	}
 	var found []candidate
 	err := l.read(ctx, "discard", func(tx pgx.Tx) error {
@@ -60,17 +57,63 @@ func (l *Letters) Discard(ctx context.Context, s Selection, o Options) (Discards
 	case o.Expect > 0 && len(found) > o.Expect:
 		return d, refuse("discard", uuid.Nil, "%d letters are selected by now, not %d: look again", len(found), o.Expect)
 	}
-	for _, c := range found {
-		err := error(nil)
+	for len(found) > 0 {
+		some, began := found[:min(len(found), discardBatch)], time.Now()
+		found = found[len(some):]
+		var done Discards
+		err := l.write(ctx, "discard", func(tx pgx.Tx) (err error) {
+			done, err = l.discardSome(ctx, tx, some, s.filter != nil, o)
+			return err
+		})
+		if err != nil {
+			return d, err
+		}
+		d.Letters, d.Left = append(d.Letters, done.Letters...), d.Left+done.Left
+		if len(found) > 0 {
+			if err := rest(ctx, max(time.Since(began), discardRest)); err != nil {
+				return d, fmt.Errorf("deadletter: discard: %w", err)
+			}
+		}
+	}
+	return d, nil
+}
+
+// Whoever discards takes the segment from its owner, who has to read anew what is set aside before anything can be
+// committed. Letter by letter that would keep a consumer from all its work for as long as it takes.
+const (
+	discardBatch = 100
+	discardRest  = 100 * time.Millisecond
+)
+
+func rest(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// candidate is a letter that was selected. First: its sequence stood at it.
+type candidate struct {
+	Letter uuid.UUID
+	First  bool
+}
+
+// discardSome discards in one transaction. What is refused has changed nothing: of several it is left out.
+func (l *Letters) discardSome(ctx context.Context, tx pgx.Tx, some []candidate, several bool, o Options) (d Discards, err error) {
+	for _, c := range some {
 		if c.First {
-			err = l.discard(ctx, c.Letter, o)
+			err = l.discard(ctx, tx, c.Letter, o)
 		} else {
 			err = refuse("discard", c.Letter, "another open letter is before it in its sequence: redrive or discard that one first")
 		}
 		switch {
 		case err == nil:
 			d.Letters = append(d.Letters, c.Letter)
-		case s.filter != nil && errors.Is(err, ErrRefused):
+		case several && errors.Is(err, ErrRefused):
 			d.Left++
 		default:
 			return d, err
@@ -138,39 +181,38 @@ const sequenceSQL = `
 SELECT state, first_position, last_position, queued FROM {schema}.parked
  WHERE consumer = $1 AND version = $2 AND topic = $3 AND sequence = $4 FOR UPDATE`
 
-func (l *Letters) discard(ctx context.Context, letter uuid.UUID, o Options) error {
-	return l.write(ctx, "discard", func(tx pgx.Tx) error {
-		h, err := l.lock(ctx, tx, letter, func(h *held) error {
-			if !h.state.Open() {
-				return refuse("discard", letter, "it is %s, no longer open", h.state)
-			}
-			return nil
-		})
-		switch {
-		case err != nil:
-			return err
-		case h.segment != nil && (h.sequence == nil || h.sequence.First != h.position):
-			return refuse("discard", letter, "its sequence does not stand at it: look again")
+// discard locks the segment of the letter, and changes nothing when it refuses.
+func (l *Letters) discard(ctx context.Context, tx pgx.Tx, letter uuid.UUID, o Options) error {
+	h, err := l.lock(ctx, tx, letter, func(h *held) error {
+		if !h.state.Open() {
+			return refuse("discard", letter, "it is %s, no longer open", h.state)
 		}
-		tag, err := tx.Exec(ctx, l.sql(discardSQL), letter, string(h.state), h.attempts, o.Actor, o.Reason)
-		switch {
-		case err != nil:
-			return err
-		case tag.RowsAffected() == 0:
-			return refuse("discard", letter, "it has changed meanwhile: look again")
-		}
-		if h.segment != nil {
-			next := l.sql(goOnSQL)
-			if _, err := tx.Exec(ctx, next, h.consumer, h.version, h.key.Topic, h.key.Sequence, h.position.Ordinal()+1); err != nil {
-				return err
-			}
-			if err := l.raise(ctx, tx, h, false); err != nil {
-				return err
-			}
-		}
-		_, err = tx.Exec(ctx, l.sql(actSQL), o.Actor, "discard", h.consumer, h.version, letter, nil, o.Reason)
-		return err
+		return nil
 	})
+	switch {
+	case err != nil:
+		return err
+	case h.segment != nil && (h.sequence == nil || h.sequence.First != h.position):
+		return refuse("discard", letter, "its sequence does not stand at it: look again")
+	}
+	tag, err := tx.Exec(ctx, l.sql(discardSQL), letter, string(h.state), h.attempts, o.Actor, o.Reason)
+	switch {
+	case err != nil:
+		return err
+	case tag.RowsAffected() == 0:
+		return refuse("discard", letter, "it has changed meanwhile: look again")
+	}
+	if h.segment != nil {
+		next := l.sql(goOnSQL)
+		if _, err := tx.Exec(ctx, next, h.consumer, h.version, h.key.Topic, h.key.Sequence, h.position.Ordinal()+1); err != nil {
+			return err
+		}
+		if err := l.raise(ctx, tx, h, false); err != nil {
+			return err
+		}
+	}
+	_, err = tx.Exec(ctx, l.sql(actSQL), o.Actor, "discard", h.consumer, h.version, letter, nil, o.Reason)
+	return err
 }
 
 const discardSQL = `
