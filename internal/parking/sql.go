@@ -51,7 +51,8 @@ UPDATE {schema}.parked p SET queued = v.queued, last_position = v.last
          WHERE k.sequence = u.sequence) v
  WHERE p.ctid = v.at`
 
-// parkSQL goes on with a letter that there was: its first failure stays.
+// parkSQL goes on with a letter that there was: its first failure stays. The message is written again, because that of an
+// inbox may be of another history than the one that had its position before.
 const parkSQL = `
 INSERT INTO {schema}.letters AS l (letter, state, kind, attempts, round, fingerprint, errors, first_errors, first_failed_at,
          last_failed_at, handler, program, consumer, version, topic, sequence, partition, position,
@@ -62,7 +63,11 @@ VALUES ($1, $2, $3, 1, $4, $5, $6, $6, $7, $7, $8, $9, $10, $11, $12, $13, $14, 
 ON CONFLICT (letter) DO UPDATE
    SET state = excluded.state, kind = excluded.kind, attempts = l.attempts + 1, round = excluded.round, fingerprint = excluded.fingerprint,
        errors = excluded.errors, last_failed_at = excluded.last_failed_at, handler = excluded.handler, program = excluded.program,
-       closed_at = NULL, closed_by = '', reason = ''`
+       closed_at = NULL, closed_by = '', reason = '', sequence = excluded.sequence, partition = excluded.partition, id = excluded.id,
+       stream_id = excluded.stream_id, stream_version = excluded.stream_version, type = excluded.type,
+       schema_version = excluded.schema_version, flags = excluded.flags, content_type = excluded.content_type, tenant = excluded.tenant,
+       correlation_id = excluded.correlation_id, causation_id = excluded.causation_id, actor = excluded.actor,
+       headers = excluded.headers, data = excluded.data, recorded_at = excluded.recorded_at`
 
 // failedSQL and closeSQL do not name the states of open letters: a planner that believes the table to be empty would go
 // through the whole index of those.

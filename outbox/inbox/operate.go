@@ -76,8 +76,10 @@ type Base struct {
 
 // Rebase moves an inbox to another place: when it was behind for longer than the publisher keeps what it has sent, after
 // its tables were filled by other means; and when the publishing store was restored. What waited in a gap up to that place
-// is removed. Without an Epoch it moves forward only. The owner goes on within a third of its lease; an inbox that has
-// stopped is to be run again.
+// is removed. Without an Epoch it moves forward only, and what is set aside stays so. With one, what is set aside and lies
+// behind that place belongs to a history that is no more: its letters are discarded, in the name of who decides, and the
+// versions that [Latest] goes by are forgotten. The owner goes on within a third of its lease; an inbox that has stopped is
+// to be run again.
 func Rebase(ctx context.Context, pool *pgxpool.Pool, ref Ref, to Base, by By) error {
 	if err := by.validate("rebase"); err != nil {
 		return err
@@ -91,6 +93,9 @@ func Rebase(ctx context.Context, pool *pgxpool.Pool, ref Ref, to Base, by By) er
 		}
 		if to.Epoch != uuid.Nil {
 			if err := newEpoch(ctx, tx, sql, ref, to.Epoch); err != nil {
+				return err
+			}
+			if err := forgetBeyond(ctx, tx, sql, ref, to.Position.Ordinal(), by); err != nil {
 				return err
 			}
 		}
@@ -129,6 +134,21 @@ func newEpoch(ctx context.Context, tx pgx.Tx, sql func(string) string, ref Ref, 
 		known.current = epoch
 	}
 	_, err := tx.Exec(ctx, sql(setSourceSQL), ref.Name, ref.Version, known.record(carries))
+	return err
+}
+
+// forgetBeyond takes out what is set aside of a history that has ended at a position: what the new one has in the same
+// places is something else.
+func forgetBeyond(ctx context.Context, tx pgx.Tx, sql func(string) string, ref Ref, position int64, by By) error {
+	if _, err := tx.Exec(ctx, sql(discardBeyondSQL), ref.Name, ref.Version, position, by.Actor, by.Reason); err != nil {
+		return err
+	}
+	for _, text := range []string{dropBeyondSQL, releaseBeyondSQL, shortenSQL} {
+		if _, err := tx.Exec(ctx, sql(text), ref.Name, ref.Version, position); err != nil {
+			return err
+		}
+	}
+	_, err := tx.Exec(ctx, sql(forgetVersionsSQL), ref.Name, ref.Version)
 	return err
 }
 
@@ -198,6 +218,27 @@ UPDATE {schema}.segments SET epoch = epoch + 1, parked_rev = parked_rev + 1, own
  WHERE consumer = $1 AND version = $2 AND segment = 0`
 
 	noteSQL = `INSERT INTO {schema}.letter_actions (actor, what, consumer, version, reason) VALUES ($1, $2, $3, $4, $5)`
+
+	discardBeyondSQL = `
+UPDATE {schema}.letters SET state = 'discarded', closed_at = clock_timestamp(), closed_by = $4, reason = $5
+ WHERE consumer = $1 AND version = $2 AND topic = '' AND state IN ('retrying', 'parked') AND position > $3`
+
+	dropBeyondSQL = `DELETE FROM {schema}.held WHERE consumer = $1 AND version = $2 AND topic = '' AND position > $3`
+
+	releaseBeyondSQL = `DELETE FROM {schema}.parked WHERE consumer = $1 AND version = $2 AND topic = '' AND first_position > $3`
+
+	// shortenSQL is for sequences that have waited since before that position.
+	shortenSQL = `
+UPDATE {schema}.parked p
+   SET last_position = least(p.last_position, $3), queued = (SELECT count(*) FROM {schema}.held h
+         WHERE h.consumer = $1 AND h.version = $2 AND h.topic = '' AND h.sequence = p.sequence),
+       state = CASE WHEN l.some THEN p.state ELSE 'draining' END, due_at = CASE WHEN l.some THEN p.due_at END
+  FROM {schema}.parked x, LATERAL (SELECT EXISTS (SELECT FROM {schema}.letters l
+         WHERE l.consumer = $1 AND l.version = $2 AND l.topic = '' AND l.sequence = x.sequence AND l.state IN ('retrying', 'parked')) AS some) l
+ WHERE x.consumer = $1 AND x.version = $2 AND x.topic = '' AND x.last_position > $3
+   AND p.consumer = $1 AND p.version = $2 AND p.topic = '' AND p.sequence = x.sequence`
+
+	forgetVersionsSQL = `DELETE FROM {schema}.inbox_versions WHERE consumer = $1 AND version = $2`
 
 	sourceSQL    = `SELECT source FROM {schema}.consumers WHERE consumer = $1 AND version = $2 FOR UPDATE`
 	setSourceSQL = `UPDATE {schema}.consumers SET source = $3 WHERE consumer = $1 AND version = $2`
