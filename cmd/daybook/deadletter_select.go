@@ -132,7 +132,7 @@ func whoami() string {
 }
 
 // errNotConfirmed: nothing was changed.
-var errNotConfirmed = errors.New("not confirmed, nothing was changed")
+var errNotConfirmed = errors.New("not confirmed, nothing was changed: answer y, or give --yes")
 
 // confirm asks before something is done to more than one letter, and returns how many were agreed to: 0 when nobody was
 // asked. Without somebody to ask it refuses.
