@@ -108,6 +108,7 @@ func (d *definition) installIn(ctx context.Context, tx pgx.Tx) error {
 func (d *definition) restart(ctx context.Context, tx pgx.Tx) error {
 	b := &pgx.Batch{}
 	b.Queue(guardSQL)
+	b.Queue(inStore(restartLockSQL, d.ref.Store), d.ref.Name, d.ref.Version)
 	b.Queue(inStore(restartSQL, d.ref.Store), d.ref.Name, d.ref.Version)
 	b.Queue(unguardSQL)
 	if err := tx.SendBatch(ctx, b).Close(); err != nil {
@@ -255,6 +256,10 @@ WITH c AS (
   RETURNING consumer, version, kind)
 INSERT INTO {schema}.segments (consumer, version, segment, first_partition, last_partition)
 SELECT c.consumer, c.version, 0, 0, s.partitions - 1 FROM c, {schema}.store s WHERE c.kind <> 'inline'`
+
+// restartLockSQL is a statement of its own: the one behind it sees all that an owner has committed until then, who sets
+// sequences aside all the time where the table is gone.
+const restartLockSQL = `SELECT FROM {schema}.segments WHERE consumer = $1 AND version = $2 FOR UPDATE`
 
 // restartSQL raises the epoch, so that a worker that still has the old place cannot commit. All events come again, so
 // nothing is set aside any more: letters that are open are closed, and one whose message fails again goes on.

@@ -275,3 +275,38 @@ func TestCatchUpAndWhatFails(t *testing.T) {
 		t.Errorf("another token: %v", err)
 	}
 }
+
+// What an owner commits while the projection starts again is of before: nothing of it is set aside afterwards.
+func TestNewBeginningWaitsForTheOwner(t *testing.T) {
+	t.Parallel()
+	v := counts("begun_late")
+	w := newWorld(t, v)
+	w.exec("DROP TABLE readmodels.begun_late_v1 CASCADE")
+	owner, err := w.pool.Begin(t.Context()) // as it does: the segment first, then what is set aside
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = owner.Rollback(context.Background()) }()
+	if _, err := owner.Exec(t.Context(), "UPDATE daybook.segments SET parked_rev = parked_rev + 1 WHERE consumer = $1", v.Name); err != nil {
+		t.Fatal(err)
+	}
+	installed := make(chan error, 1)
+	go func() { installed <- Install(t.Context(), w.pool, v) }()
+	eventually(t, "the projection waits for its segment", func() bool {
+		return ask[bool](w, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')")
+	})
+	_, err = owner.Exec(t.Context(), `INSERT INTO daybook.parked (consumer, version, sequence, partition, state, first_position, last_position)
+		VALUES ($1, 1, 'test-s', 0, 'parked', 9, 9)`, v.Name)
+	if err == nil {
+		err = owner.Commit(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := <-installed; err != nil {
+		t.Fatal(err)
+	}
+	if n := ask[int](w, "SELECT count(*)::int FROM daybook.parked"); n != 0 {
+		t.Errorf("%d sequences are set aside at the beginning", n)
+	}
+}
