@@ -10,6 +10,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -82,7 +83,7 @@ type shop struct {
 
 func newShop(t *testing.T, w *world, publisher message.Publisher) *shop {
 	t.Helper()
-	pool := postgrestest.New(t)
+	pool := granted(t, postgrestest.New(t))
 	store, err := postgres.New(t.Context(), pool, postgres.Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -93,6 +94,43 @@ func newShop(t *testing.T, w *world, publisher message.Publisher) *shop {
 		t.Fatal(err)
 	}
 	return &shop{w, store, pool, letters, &choosy{Publisher: publisher, tried: map[string]int{}}}
+}
+
+// granted gives a pool on the same database as a role that has what the script of the grants gives, and nothing else.
+func granted(t *testing.T, owner *pgxpool.Pool, more ...string) *pgxpool.Pool {
+	t.Helper()
+	role, password := "app-"+uuid.NewString()[:8], uuid.NewString()
+	quoted := pgx.Identifier{role}.Sanitize()
+	grants, err := postgres.GrantsScript("daybook", role)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exec := func(sql string) {
+		t.Helper()
+		if _, err := owner.Exec(context.Background(), sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	exec("CREATE ROLE " + quoted + " LOGIN PASSWORD '" + password + "'")
+	exec(grants)
+	for _, sql := range more {
+		exec(sql + " TO " + quoted)
+	}
+	cfg, err := pgxpool.ParseConfig(postgrestest.URL(owner))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.ConnConfig.User, cfg.ConnConfig.Password, cfg.MaxConns = role, password, owner.Config().MaxConns
+	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		pool.Close()
+		exec("DROP OWNED BY " + quoted) // roles belong to the server, which may live longer than the test
+		exec("DROP ROLE " + quoted)
+	})
+	return pool
 }
 
 func (s *shop) relay() {
@@ -183,7 +221,8 @@ func (s *shop) redrive(l deadletter.Letter) {
 // One message is refused, on its way from a store through a real relay and a broker into the inbox of a service that has no
 // access to that store. Its key waits, with a note in the inbox that the next owner has too; all other keys of its partition
 // go on at once. A redrive that is refused again changes nothing; one that is not brings everything of the key, in order. A
-// message that is discarded never comes, and what is behind it does. Nothing takes effect twice.
+// message that is discarded never comes, and what is behind it does. Nothing takes effect twice. R-DL10: relay, inbox and
+// people are roles that may not make anything, on stores that were only migrated.
 func TestARefusedMessageFromTheRelayToTheInbox(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -194,10 +233,11 @@ func TestARefusedMessageFromTheRelayToTheInbox(t *testing.T) {
 		}
 	})
 	s := newShop(t, w, channel)
+	service := granted(t, w.pool, "GRANT INSERT ON applied")
 	open := func() (stop func()) {
 		cfg := w.config()
 		cfg.Partitions = 64
-		in, err := New(w.pool, channel, cfg, write)
+		in, err := New(service, channel, cfg, write)
 		if err != nil {
 			t.Fatal(err)
 		}
