@@ -148,7 +148,10 @@ func (l *Letters) inTheWay(ctx context.Context, tx pgx.Tx, letter uuid.UUID) err
 		return refuse("redrive", letter, "its sequence is in plan %s, which is running: wait for it, or cancel it", d.Plan)
 	}
 	first, err := parking.OpenLetter(ctx, tx, l.owner(d.Letter), parking.Key{Topic: d.Topic, Sequence: d.Sequence})
-	if err != nil {
+	switch {
+	case errors.Is(err, parking.ErrNotOpen), err == nil && first.ID == letter: // the statement before saw something else
+		return refuse("redrive", letter, "it has changed meanwhile: look again")
+	case err != nil:
 		return err
 	}
 	return refuse("redrive", letter, "letter %s is before it in its sequence: redrive or discard that one first", first.ID)
