@@ -56,6 +56,7 @@ func deadletterCommand(s *settings) *cobra.Command {
 			"Exit codes: 0 done, 1 failed, 2 refused or nothing selected, 3 the plan waited for was stopped or cancelled or had\n" +
 			"failures, 130 the wait was interrupted and the plan goes on.",
 		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }, // without it any argument would do
 	}
 	cmd.AddCommand(listCommand(s), groupsCommand(s), showCommand(s), redriveCommand(s), discardCommand(s), undoCommand(s),
 		plansCommand(s), cancelCommand(s), deadStatusCommand(s))

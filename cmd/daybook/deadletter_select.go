@@ -23,12 +23,24 @@ type selector struct {
 }
 
 func (s *selector) groupFlags(cmd *cobra.Command) {
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error { return noneEmpty(cmd) }
 	f := cmd.Flags()
 	f.StringVar(&s.consumer, "consumer", "", "of this consumer")
 	f.IntVar(&s.version, "version", 0, "of this version of the consumer")
 	f.StringVar(&s.group, "group", "", "of this group, by its fingerprint (see daybook deadletter groups)")
 	f.StringVar(&s.since, "since", "", "failed last at this time or later: 2006-01-02T15:04:05Z, or 2h for two hours ago")
 	f.StringVar(&s.until, "until", "", "failed last before this time")
+}
+
+// noneEmpty refuses a flag that is there without a value, as a script gives it whose variable is not set: it would select
+// everything else as well.
+func noneEmpty(cmd *cobra.Command) error {
+	for _, name := range []string{"consumer", "group", "since", "until", "topic", "sequence", "type", "kind", "state"} {
+		if f := cmd.Flags().Lookup(name); f != nil && f.Changed && f.Value.String() == "" {
+			return fmt.Errorf("--%s is empty: give it a value, or leave it out", name)
+		}
+	}
+	return nil
 }
 
 func (s *selector) flags(cmd *cobra.Command, closed bool) {

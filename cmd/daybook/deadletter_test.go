@@ -366,3 +366,23 @@ func TestExitCodes(t *testing.T) {
 		t.Errorf("without a store: %v", err)
 	}
 }
+
+// A script whose variable is not set does not act on everything else instead.
+func TestAFlagWithoutItsValueSelectsNothing(t *testing.T) {
+	t.Parallel()
+	f := letters(t, "one", "two")
+	for _, flag := range []string{"sequence", "group", "topic", "type", "kind", "state", "since", "until"} {
+		for _, verb := range []string{"discard", "redrive"} {
+			f.wantError(1, "--"+flag+" is empty", verb, "--consumer", "orders", "--"+flag+"=", "--yes", "--reason", "x")
+		}
+	}
+	f.wantError(1, "--consumer is empty", "groups", "--consumer", "")
+}
+
+// A command that does not exist has not been carried out.
+func TestAnUnknownCommandIsAnError(t *testing.T) {
+	t.Parallel()
+	if _, err := run(t, "deadletter", "discrad", "5a0c1a3e-6a52-5f0e-9d0c-0d7b3c0f6b11"); err == nil || !strings.Contains(err.Error(), "discrad") {
+		t.Errorf("the error is %v", err)
+	}
+}
