@@ -153,10 +153,11 @@ SELECT r.next_at FROM {schema}.redrives r JOIN {schema}.redrive_items i ON i.red
    AND (i.item <= r.canary OR NOT EXISTS (SELECT FROM {schema}.redrive_items w WHERE w.redrive = r.redrive AND w.item <= r.canary
                                              AND w.state NOT IN ('succeeded', 'skipped')))`
 
+// beginSQL leaves a plan without a rate alone: an owner whose clock is ahead would keep the others waiting.
 const beginSQL = `
 WITH i AS (UPDATE {schema}.redrive_items SET state = 'running' WHERE redrive = $1 AND item = $2 AND state = 'waiting' RETURNING redrive)
-UPDATE {schema}.redrives r SET next_at = greatest(r.next_at, $3::timestamptz) + make_interval(secs => CASE WHEN r.rate > 0 THEN 1 / greatest(r.rate, 1e-6) ELSE 0 END)
-  FROM i WHERE r.redrive = i.redrive`
+UPDATE {schema}.redrives r SET next_at = greatest(r.next_at, $3::timestamptz) + make_interval(secs => 1 / greatest(r.rate, 1e-6))
+  FROM i WHERE r.redrive = i.redrive AND r.rate > 0`
 
 const endSQL = `
 UPDATE {schema}.redrive_items SET state = $3, ended_at = $4 WHERE redrive = $1 AND item = $2 AND state IN ('waiting', 'running')`

@@ -4,9 +4,11 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 )
@@ -42,8 +44,8 @@ type Filter struct {
 
 func (f Filter) validate() error {
 	switch {
-	case f.Version < 0:
-		return invalid("Filter.Version", fmt.Sprint(f.Version), "is below 0", "name a version, or 0 for all")
+	case f.Version < 0 || f.Version > math.MaxInt32:
+		return invalid("Filter.Version", fmt.Sprint(f.Version), "is no version", "name a version, or 0 for all")
 	case f.Version != 0 && f.Consumer == "":
 		return invalid("Filter.Version", fmt.Sprint(f.Version), "stands alone", "name the consumer too")
 	case f.Sequence != "" && f.Consumer == "":
@@ -60,12 +62,15 @@ func (f Filter) validate() error {
 	for _, text := range []struct{ name, value string }{
 		{"Consumer", f.Consumer}, {"Topic", f.Topic}, {"Sequence", f.Sequence}, {"Fingerprint", f.Fingerprint}, {"Type", f.Type},
 	} {
-		if strings.IndexByte(text.value, 0) >= 0 {
-			return invalid("Filter."+text.name, text.value, "has a zero byte", "name what is stored")
+		if !storable(text.value) {
+			return invalid("Filter."+text.name, fmt.Sprintf("%.200q", text.value), "has a zero byte, or is not UTF-8", "name what is stored")
 		}
 	}
 	return nil
 }
+
+// storable: PostgreSQL has it as a text.
+func storable(text string) bool { return utf8.ValidString(text) && strings.IndexByte(text, 0) < 0 }
 
 // open: only open letters are asked for. Those have the better indexes.
 func (f Filter) open() bool { return f.State == "" || f.State == Open || f.State.Open() }

@@ -182,6 +182,7 @@ func TestFiltersThatCannotBe(t *testing.T) {
 	}{
 		{Filter{Version: -1}, "Filter.Version"},
 		{Filter{Version: 1}, "Filter.Version"},
+		{Filter{Consumer: "x", Version: 1 << 31}, "Filter.Version"},
 		{Filter{Sequence: "order-1"}, "Filter.Sequence"},
 		{Filter{Limit: -1}, "Filter.Limit"},
 		{Filter{Limit: 1001}, "Filter.Limit"},
@@ -189,6 +190,7 @@ func TestFiltersThatCannotBe(t *testing.T) {
 		{Filter{State: "dead"}, "Filter.State"},
 		{Filter{Since: w.base, Until: w.base}, "Filter.Until"},
 		{Filter{Type: "a\x00b"}, "Filter.Type"},
+		{Filter{Consumer: "a\xffb"}, "Filter.Consumer"},
 		{Filter{After: "???"}, "Filter.After"},
 		{Filter{After: cursor{Order: byClosing}.String()}, "Filter.After"},
 	} {

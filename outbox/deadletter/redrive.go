@@ -37,6 +37,10 @@ func (o Options) validate(reason bool) error {
 	switch {
 	case o.Actor == "":
 		return invalid("Options.Actor", "", "is empty", "say who does it")
+	case !storable(o.Actor):
+		return invalid("Options.Actor", fmt.Sprintf("%.200q", o.Actor), "has a zero byte, or is not UTF-8", "say who does it, in text")
+	case !storable(o.Reason):
+		return invalid("Options.Reason", fmt.Sprintf("%.200q", o.Reason), "has a zero byte, or is not UTF-8", "say why, in text")
 	case reason && o.Reason == "":
 		return invalid("Options.Reason", "", "is empty", "say why: it is kept with the letter")
 	case !(o.Rate >= minRate) && o.Rate != 0 || math.IsInf(o.Rate, 0):

@@ -239,7 +239,7 @@ func TestSelectionsThatAreRefused(t *testing.T) {
 			t.Errorf("%q: %v", s, err)
 		}
 	}
-	for _, o := range []Options{{}, {Actor: "a", Rate: -1}, {Actor: "a", Rate: 1e-9}, {Actor: "a", Rate: math.NaN()}, {Actor: "a", Rate: math.Inf(1)}, {Actor: "a", Canary: -1}, {Actor: "a", Expect: -1}} {
+	for _, o := range []Options{{}, {Actor: "a", Rate: -1}, {Actor: "a\xff"}, {Actor: "a", Reason: "\x00"}, {Actor: "a", Rate: 1e-9}, {Actor: "a", Rate: math.NaN()}, {Actor: "a", Rate: math.Inf(1)}, {Actor: "a", Canary: -1}, {Actor: "a", Expect: -1}} {
 		if _, err := w.letters.Redrive(t.Context(), One(a), o); !errors.Is(err, eventstore.ErrInvalid) {
 			t.Errorf("%+v: %v", o, err)
 		}
