@@ -11,13 +11,15 @@ import (
 
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/internal/consumer"
+	"github.com/daybook-go/daybook/internal/parking"
 )
 
 // Health says how the relay is doing, as this process knows it; it touches neither database nor broker. It is the worst of
 // its segments, whose own healths are the parts. It is not ready while it waits for something that is away, such as a
 // broker that does not take a message or a publisher that has not returned for five seconds, when it has stopped, and when
 // a segment of the store has had no owner for longer than a lease. A relay that waits while other processes publish is
-// ready in state "standby". How long messages wait is what [Relay.Lag] tells, and the health of the store.
+// ready in state "standby"; one that has set aside what the broker refused is ready in state "degraded", and the reason
+// counts it. How long messages wait is what [Relay.Lag] tells, and the health of the store.
 func (r *Relay) Health(context.Context) eventstore.Health {
 	h := eventstore.Health{Component: "relay"}
 	if !r.running.Load() {
@@ -25,10 +27,17 @@ func (r *Relay) Health(context.Context) eventstore.Health {
 		return h
 	}
 	parts := make([]eventstore.Health, len(r.segments))
+	var aside parking.Counts
 	for i, s := range r.segments {
 		parts[i] = s.health()
+		if parts[i].State == parking.Degraded {
+			aside = aside.Plus(s.worker.Status().Parked)
+		}
 	}
 	h = worst(parts)
+	if h.Ready && aside.Aside() != "" {
+		h.State, h.Reason, h.Since = parking.Degraded, aside.Aside(), aside.Oldest
+	}
 	h.Component, h.Parts = "relay", parts
 	if h.Ready && h.State != string(consumer.Paused) {
 		for _, m := range r.member.Missing() {
@@ -52,7 +61,7 @@ func worst(parts []eventstore.Health) eventstore.Health {
 			return 0
 		case !h.Ready:
 			return 1
-		case h.State == string(consumer.Running):
+		case h.State == string(consumer.Running), h.State == parking.Degraded:
 			return 2
 		case h.State == string(consumer.Paused):
 			return 3
@@ -78,10 +87,13 @@ func (s *segment) health() eventstore.Health {
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.trouble == nil {
-			h.Ready = true
-		} else {
+		if s.trouble != nil {
 			h.State, h.Reason, h.Since = string(consumer.Waiting), s.trouble.Error(), s.since
+			return h
+		}
+		h.Ready = true
+		if aside := status.Parked.Aside(); aside != "" {
+			h.State, h.Reason, h.Since = parking.Degraded, aside, status.Parked.Oldest
 		}
 	}
 	return h

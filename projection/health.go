@@ -31,10 +31,10 @@ func (r *Runner) Health(context.Context) eventstore.Health {
 		switch s.State {
 		case consumer.Running, consumer.Standby, consumer.Paused:
 			part.Ready = true
-			if aside := setAside(s.Parked); aside != "" {
-				part.State, part.Reason, part.Since = degraded, aside, s.Parked.Oldest
+			if aside := s.Parked.Aside(); aside != "" {
+				part.State, part.Reason, part.Since = parking.Degraded, aside, s.Parked.Oldest
 				if h.State == "running" {
-					h.State, h.Since, h.Reason = degraded, part.Since, part.Component+": "+aside
+					h.State, h.Since, h.Reason = parking.Degraded, part.Since, part.Component+": "+aside
 				}
 			}
 		default:
@@ -47,18 +47,6 @@ func (r *Runner) Health(context.Context) eventstore.Health {
 		h.Parts = append(h.Parts, part)
 	}
 	return h
-}
-
-const degraded = "degraded"
-
-// setAside counts what is set aside for people, or is empty.
-func setAside(c parking.Counts) string {
-	n := c.Retrying + c.Parked + c.Draining
-	if n == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%d sequences are set aside since %s: %d are tried again, %d wait for people (see `daybook deadletter list`), %d drain",
-		n, c.Oldest.UTC().Format(time.RFC3339), c.Retrying, c.Parked, c.Draining)
 }
 
 // Lag says how far a projection is behind the log.

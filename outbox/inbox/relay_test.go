@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -133,7 +134,7 @@ func granted(t *testing.T, owner *pgxpool.Pool, more ...string) *pgxpool.Pool {
 	return pool
 }
 
-func (s *shop) relay() {
+func (s *shop) relay() *outbox.Relay {
 	s.t.Helper()
 	relay, err := outbox.NewRelay(s.shop, s.store.Outbox(), s.broker, outbox.Config{
 		HeadTopics: []string{topic}, Classify: func(error) eventstore.FailureKind { return eventstore.Permanent },
@@ -150,6 +151,7 @@ func (s *shop) relay() {
 			s.t.Errorf("the relay's Run: %v", err)
 		}
 	})
+	return relay
 }
 
 // publish enqueues a message of each key in turn, from number from to number to: "bad 1", "good 1", "bad 2" and so on.
@@ -234,6 +236,7 @@ func TestARefusedMessageFromTheRelayToTheInbox(t *testing.T) {
 	})
 	s := newShop(t, w, channel)
 	service := granted(t, w.pool, "GRANT INSERT ON applied")
+	var inboxes []*Inbox
 	open := func() (stop func()) {
 		cfg := w.config()
 		cfg.Partitions = 64
@@ -241,6 +244,7 @@ func TestARefusedMessageFromTheRelayToTheInbox(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		inboxes = append(inboxes, in)
 		stop = w.start(in)
 		w.eventually("the inbox has subscribed", func() bool { return in.Lag().Subscribed })
 		return stop
@@ -254,16 +258,22 @@ func TestARefusedMessageFromTheRelayToTheInbox(t *testing.T) {
 	}
 	s.broker.refuse("bad 2")
 	s.publish(1, 3, "bad", good)
-	s.relay()
+	relay := s.relay()
 
 	s.gets(good, 1, 2, 3)
 	s.gets("bad", 1)
 	if l := s.letter(); l.Sequence != "bad" || l.Topic != topic || l.Attempts != 1 {
 		t.Errorf("the letter is %+v", l)
 	}
+	if h := relay.Health(t.Context()); !h.Ready || h.State != "degraded" || !strings.Contains(h.Reason, "1 sequences are set aside") || !strings.Contains(h.Reason, "1 wait for people") {
+		t.Errorf("the relay's health is %+v", h)
+	}
 	s.publish(4, 4, "bad", good)
 	s.gets(good, 1, 2, 3, 4)
 	s.eventually("the inbox keeps three places", func() bool { return w.awaited() == 3 })
+	if h := inboxes[0].Health(t.Context()); !h.Ready || h.State != "degraded" || !strings.Contains(h.Reason, "1 drain") {
+		t.Errorf("the inbox's health is %+v", h)
+	}
 
 	s.redrive(s.letter()) // too early: back in the list after one attempt
 	if l := s.letter(); s.broker.attempts("bad 2") != 2 || l.Sequence != "bad" {
@@ -286,6 +296,7 @@ func TestARefusedMessageFromTheRelayToTheInbox(t *testing.T) {
 	}
 	s.gets("bad", 1, 2, 3, 4, 5, 7, 8)
 	s.eventually("the key is released", func() bool { return s.aside("") == 0 && w.awaited() == 0 })
+	s.eventually("the relay is well", func() bool { return relay.Health(t.Context()).State == "running" })
 	s.publish(9, 9, "bad", good) // and both go on as before
 	s.gets("bad", 1, 2, 3, 4, 5, 7, 8, 9)
 	s.gets(good, 1, 2, 3, 4, 5, 6, 7, 8, 9)

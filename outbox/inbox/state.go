@@ -11,6 +11,7 @@ import (
 
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/internal/consumer"
+	"github.com/daybook-go/daybook/internal/parking"
 )
 
 // complainEvery is the shortest time between two lines about messages that cannot be read.
@@ -71,6 +72,8 @@ func (in *Inbox) Lag() Lag {
 
 // Health says how the inbox is doing, as this process knows it; it touches neither database nor broker. It is not ready
 // when it waits for something that is away, has stopped, or a gap has lasted for longer than Config.GapAfter.
+// One that has set something aside is ready in state "degraded", and the reason counts it; a partition key whose message is
+// set aside by the publisher's relay counts as one that drains.
 func (in *Inbox) Health(context.Context) eventstore.Health {
 	s := in.worker.Status()
 	h := eventstore.Health{
@@ -96,6 +99,8 @@ func (in *Inbox) Health(context.Context) eventstore.Health {
 		g := in.state.gaps[0]
 		h.Ready, h.State, h.Since = false, "gap", g.Since
 		h.Reason = (&GapError{in.ref.Name, in.cfg.Topic, g}).Error()
+	case s.Parked.Aside() != "":
+		h.State, h.Reason, h.Since = parking.Degraded, s.Parked.Aside(), s.Parked.Oldest
 	}
 	return h
 }
