@@ -31,6 +31,8 @@ type Log struct {
 	mu    sync.Mutex
 	after eventstore.Position // where the consumer waited last
 	poll  time.Duration
+	due   time.Time // when it is time to look, however often the waiting is broken off before
+	told  bool      // that it was time
 }
 
 // Log returns a reader of the log.
@@ -58,22 +60,32 @@ func (l *Log) Wait(ctx context.Context, after eventstore.Position) error {
 	if l.store.head.safe.Load() > after.Ordinal() {
 		return ctx.Err()
 	}
-	l.mu.Lock()
-	if l.after == after && l.poll > 0 {
-		l.poll = min(2*l.poll, pollMax)
-	} else {
-		l.after, l.poll = after, pollMin
-	}
-	timer := time.NewTimer(l.poll)
-	l.mu.Unlock()
+	timer := time.NewTimer(l.untilDue(after))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-woken:
 	case <-timer.C:
+		l.mu.Lock()
+		l.told = true
+		l.mu.Unlock()
 	}
 	return nil
+}
+
+// untilDue is how long to wait before it is time to look. A caller that waits in pieces comes to that time like any other.
+func (l *Log) untilDue(after eventstore.Position) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch now := time.Now(); {
+	case l.after != after || l.poll == 0:
+		l.after, l.poll, l.due, l.told = after, pollMin, now.Add(pollMin), false
+	case l.told: // and has looked since
+		l.poll = min(2*l.poll, pollMax)
+		l.due, l.told = now.Add(l.poll), false
+	}
+	return time.Until(l.due)
 }
 
 // ReadAll reads the log up to the safe head at the time of the call; see [eventstore.AllReader]. It fetches pages of

@@ -263,3 +263,24 @@ func TestRunEndsAtOnceAndLeavesNothing(t *testing.T) { //nolint:paralleltest
 	// The driver reads ahead on a connection of the pool that was slow to write to.
 	goleak.VerifyNone(t, existing, goleak.IgnoreAnyFunction("github.com/jackc/pgx/v5/pgconn/internal/bgreader.(*BGReader).bgRead"))
 }
+
+// A caller that waits in pieces, since it has something else to do in between, comes to the time to look like any other.
+func TestWaitingInPieces(t *testing.T) {
+	t.Parallel()
+	store, _ := freshStore(t, postgres.Config{})
+	log := store.Log()
+	for round := range 4 { // 50, 100, 200, 400 ms
+		pieces := 0
+		for pieces = 1; ; pieces++ {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+			err := log.Wait(ctx, eventstore.Position{})
+			cancel()
+			if err == nil {
+				break
+			}
+			if pieces > 2000 {
+				t.Fatalf("round %d: never told to look", round)
+			}
+		}
+	}
+}

@@ -178,6 +178,7 @@ type LogFeed struct {
 	applied Progress
 	read    eventstore.Position
 	atEnd   bool // the last page was not full
+	looked  time.Time
 
 	ctx     context.Context
 	stop    context.CancelFunc
@@ -189,6 +190,9 @@ type pageResult struct {
 	page eventstore.Page
 	err  error
 }
+
+// lookAnyway is how old what is known of the end of the log may become.
+const lookAnyway = 2 * time.Second
 
 // FollowLog begins to read source behind what f has applied, until ctx ends or the feed is closed.
 func FollowLog(ctx context.Context, source Source, f Follower) *LogFeed {
@@ -207,7 +211,9 @@ func (f *LogFeed) Close() {
 // Next implements [Feed].
 func (f *LogFeed) Next(ctx context.Context, until time.Time) (Batch, error) {
 	if f.ahead == nil && f.atEnd {
-		if waited, err := f.wait(ctx, until); err != nil || !waited {
+		waited, err := f.wait(ctx, until)
+		// A source that is only waited for in pieces may never come to say that it is time to look.
+		if err != nil || !waited && time.Since(f.looked) < lookAnyway {
 			return Batch{Floor: f.read}, err
 		}
 	}
@@ -226,7 +232,7 @@ func (f *LogFeed) Next(ctx context.Context, until time.Time) (Batch, error) {
 		return Batch{}, r.err
 	}
 	f.atEnd = len(r.page.Events) < f.limit
-	f.read = r.page.Through
+	f.read, f.looked = r.page.Through, time.Now()
 	if !f.atEnd {
 		ahead, from := make(chan pageResult, 1), f.read
 		f.ahead = ahead
