@@ -95,6 +95,13 @@ func (c *chains) heads(through eventstore.Position, add func(job)) (n int) {
 	return n
 }
 
+// untell takes back that a partition of a topic was told how far it is complete. It reports whether it is to be told again.
+func (c *chains) untell(topic string, partition int) bool {
+	s := c.at(topic, partition)
+	s.announced = s.tail
+	return slices.Contains(c.followed, topic)
+}
+
 // tails are the rows of the chains that have moved, in the order in which every relay locks them.
 type tails struct {
 	topics     []string

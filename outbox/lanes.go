@@ -44,7 +44,7 @@ type lane struct {
 	next            int
 	tries           int           // of the next message
 	messages, heads int           // taken by the broker in this round; markers count as heads
-	topics          []string      // on which it took something in this round
+	topics          []takenOn     // on which it took something in this round
 	err             *PublishError // why the round ended early
 	wake            chan struct{}
 
@@ -211,9 +211,11 @@ func (l *lanes) send(at *lane, j job) error {
 	} else {
 		at.heads++
 	}
-	if !slices.Contains(at.topics, j.topic) {
-		at.topics = append(at.topics, j.topic)
+	i := slices.IndexFunc(at.topics, func(t takenOn) bool { return t.topic == j.topic })
+	if i < 0 {
+		i, at.topics = len(at.topics), append(at.topics, takenOn{topic: j.topic})
 	}
+	at.topics[i].at = time.Now()
 	return nil
 }
 

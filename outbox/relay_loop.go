@@ -40,6 +40,7 @@ type publishing struct {
 	headed  eventstore.Position // heads say so for all partitions
 	heads   time.Time           // when that was
 	fresh   bool                // a topic became known since
+	untold  bool                // the broker did not take some of them
 	looked  time.Time           // for topics
 
 	ahead   chan pageRead // a page that is being read, or nil
@@ -115,8 +116,8 @@ func (l *publishing) look(ctx context.Context) error {
 
 // step publishes one page, and heads when they are due.
 func (l *publishing) step(ctx context.Context) error {
-	if err := l.tend(ctx); err != nil {
-		return err
+	if tended, err := l.tend(ctx); err != nil || tended && l.full() {
+		return err // it goes first: the next page may have to wait until there is room
 	}
 	page, err := l.next(ctx)
 	if err != nil {
@@ -138,9 +139,9 @@ func (l *publishing) step(ctx context.Context) error {
 	}
 	l.tenure.Budget().First(l.tenure.Now(), len(page.Messages))
 	heads := 0
-	if l.headsOpen(page.Through) && time.Since(l.heads) >= l.cfg.HeadEvery {
+	if at := l.headsAt(page.Through); !at.IsZero() && !time.Now().Before(at) {
 		heads = l.chains.heads(page.Through, l.lanes.add)
-		l.headed, l.heads, l.fresh = page.Through, time.Now(), false
+		l.headed, l.heads, l.fresh, l.untold = page.Through, time.Now(), false, false
 	}
 	if len(page.Messages)+heads > 0 {
 		if err := l.publish(ctx, page.Through); err != nil {
@@ -159,9 +160,15 @@ func (l *publishing) step(ctx context.Context) error {
 	return l.commit()
 }
 
-// headsOpen reports whether some partition may have been told less than a position.
-func (l *publishing) headsOpen(through eventstore.Position) bool {
-	return l.fresh || (len(l.chains.followed) > 0 && l.headed.Before(through))
+// headsAt is when heads are due, because some partition may have been told less than a position; zero when none has.
+func (l *publishing) headsAt(through eventstore.Position) time.Time {
+	switch {
+	case l.fresh, len(l.chains.followed) > 0 && l.headed.Before(through):
+		return l.heads.Add(l.cfg.HeadEvery)
+	case l.untold:
+		return l.heads.Add(max(l.cfg.HeadEvery, lookEvery))
+	}
+	return time.Time{}
 }
 
 // publish returns when the broker has taken all that is in the lanes, or what stands in its place. It waits for the broker
@@ -176,7 +183,7 @@ func (l *publishing) publish(ctx context.Context, through eventstore.Position) e
 		seen := eventstore.PublishObservation{Messages: messages, Heads: heads, Through: through, Duration: time.Since(began)}
 		if refused == nil {
 			l.cfg.Observer.ObservePublish(seen)
-			l.recovered()
+			l.well()
 			return nil
 		}
 		seen.Err = refused

@@ -126,10 +126,8 @@ func (l *publishing) due() (at time.Time) {
 	if l.tenure.Floor().Before(l.through) {
 		at = l.moved.Add(l.rests())
 	}
-	if l.headsOpen(l.through) {
-		if heads := l.heads.Add(l.cfg.HeadEvery); at.IsZero() || heads.Before(at) {
-			at = heads
-		}
+	if heads := l.headsAt(l.through); !heads.IsZero() && (at.IsZero() || heads.Before(at)) {
+		at = heads
 	}
 	if tend := l.tendAt(); !tend.IsZero() && (at.IsZero() || tend.Before(at)) {
 		at = tend

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/daybook-go/daybook/eventstore"
@@ -46,6 +47,9 @@ func (l *publishing) refused(ctx context.Context, through eventstore.Position) e
 // or when there is something else to say about it, which is in the lane.
 func (l *publishing) hold(ctx context.Context, at *lane, through eventstore.Position) error {
 	l.troubled(at.err)
+	if err := l.noticed(); err != nil {
+		return err
+	}
 	if !rest(ctx, l.breaker.Failed(time.Now())) {
 		return ctx.Err()
 	}
@@ -65,6 +69,39 @@ func (l *publishing) hold(ctx context.Context, at *lane, through eventstore.Posi
 	return l.tenure.Work().Err()
 }
 
+// noticed ends the tenure when an operator has made room, or wants something tried again, while so much is set aside that
+// the relay waits for the broker: it could not learn of it, or do it, with a page in hand.
+func (l *publishing) noticed() error {
+	if !l.full() {
+		return nil
+	}
+	item, some, _, err := l.tenure.Item()
+	if err != nil || !some {
+		return err
+	}
+	l.tenure.PutOffItem(item, l.tenure.Now())
+	return errors.New("outbox: as many sequences are set aside as Config.MaxParked allows: those that are to be tried again go first")
+}
+
+// well notes that the broker is there.
+func (l *publishing) well() {
+	l.breaker.Succeeded()
+	l.recovered()
+}
+
+// crowded reports whether a job that is refused cannot be set aside, because so much is. What is set aside already takes no
+// more room.
+func (l *publishing) crowded(j *job) bool {
+	if !l.full() {
+		return false
+	}
+	if !j.isMessage() {
+		return true
+	}
+	_, aside := l.tenure.Parked().Get(keyOf(j.message))
+	return !aside
+}
+
 // full reports whether so much is set aside that it must be the broker, or its set-up, and not the messages.
 func (l *publishing) full() bool {
 	n := l.tenure.Parked().Len()
@@ -81,6 +118,9 @@ func (l *publishing) setAside(at *lane, who blame, kind eventstore.FailureKind) 
 	at.tries = 0
 	if !j.isMessage() {
 		j.done = true // the next one says more
+		if j.message == nil && l.chains.untell(j.topic, j.partition) {
+			l.untold = true
+		}
 		return
 	}
 	f := l.failure(j, kind, refused.Err, 1)

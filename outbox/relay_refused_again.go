@@ -42,49 +42,54 @@ func (l *publishing) tendAt() time.Time {
 }
 
 // tend does one thing for what is set aside: an item of a redrive, a letter that is due, or a page of what is queued. What
-// was published before is committed first, so that all that is queued lies at or below the cursor.
-func (l *publishing) tend(ctx context.Context) error {
+// was published before is committed first, so that all that is queued lies at or below the cursor. It reports whether
+// something was done, and not only put off because the broker is away.
+func (l *publishing) tend(ctx context.Context) (tended bool, err error) {
 	if !l.tending() {
-		return nil
+		return false, nil
 	}
 	set := l.tenure.Parked()
 	item, ok, skip, err := l.tenure.Item()
 	l.planned = ok
 	if err != nil {
-		return err
+		return false, err
 	}
 	seq, due := set.Due(l.tenure.Now())
 	if !ok && !due {
-		return nil
+		return false, nil
 	}
 	if err := l.commit(); err != nil {
-		return err
+		return false, err
 	}
+	defer func() {
+		_, away := l.breaker.Open()
+		tended = tended && err == nil && !away
+	}()
 	switch {
 	case ok && skip:
 		c := l.change()
 		c.End(item, parking.ItemSkipped, l.tenure.Now())
-		return l.commit()
+		return true, l.commit()
 	case ok:
 		may, again, err := parking.MayBegin(l.tenure.Work(), l.tenure.DB(), set.Owner(), item, l.tenure.Now())
 		switch {
 		case err != nil:
-			return fmt.Errorf("outbox: %w", err)
+			return false, fmt.Errorf("outbox: %w", err)
 		case may:
 			seq, _ = set.Get(item.Key)
-			return l.retry(ctx, seq, &item)
+			return true, l.retry(ctx, seq, &item)
 		case !again.IsZero():
 			l.tenure.PutOffItem(item, again)
 		}
-		return nil
+		return false, nil
 	case seq.State == parking.Draining:
-		return l.drain(ctx, seq)
+		return true, l.drain(ctx, seq)
 	}
 	if ok, wait := l.tenure.Budget().Retry(l.tenure.Now()); !ok {
 		set.PutOff(seq.Key, l.tenure.Now().Add(wait))
-		return nil
+		return false, nil
 	}
-	return l.retry(ctx, seq, nil)
+	return true, l.retry(ctx, seq, nil)
 }
 
 // retry publishes the message of a letter once more. An item begins a new round.
@@ -166,14 +171,14 @@ func (l *publishing) again(ctx context.Context, j *job) (blame, eventstore.Failu
 	_, _, refused := l.lanes.round(l.tenure.Work())
 	l.took.note(l.lanes)
 	if err := l.tenure.Work().Err(); err != nil || refused == nil {
-		l.recovered()
+		l.well()
 		return blameNobody, 0, err
 	}
 	at := l.lanes.of(j.partition)
 	if at.next == 0 { // the marker is refused; what is said of the message counts
 		at.next, at.tries = 1, 0
 		if at.err = l.lanes.try(at); at.err == nil {
-			l.recovered()
+			l.well()
 			return blameNobody, 0, nil
 		}
 	}
@@ -183,7 +188,7 @@ func (l *publishing) again(ctx context.Context, j *job) (blame, eventstore.Failu
 	}
 	switch who {
 	case blameNobody:
-		l.recovered()
+		l.well()
 	case blameBroker:
 		l.troubled(refused)
 		if !rest(ctx, l.breaker.Failed(time.Now())) {

@@ -18,7 +18,13 @@ const (
 	blameMessage
 )
 
-// taken is when the broker last took something on each topic, in all segments of the process.
+// takenOn is when the broker has last taken something on a topic.
+type takenOn struct {
+	topic string
+	at    time.Time
+}
+
+// takenTopics is when the broker last took something on each topic, in all segments of the process.
 type takenTopics struct {
 	mu sync.Mutex
 	at map[string]time.Time
@@ -28,11 +34,13 @@ func (t *takenTopics) note(l *lanes) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, at := range l.all {
-		for _, topic := range at.topics {
+		for _, on := range at.topics {
 			if t.at == nil {
 				t.at = map[string]time.Time{}
 			}
-			t.at[topic] = time.Now()
+			if on.at.After(t.at[on.topic]) {
+				t.at[on.topic] = on.at
+			}
 		}
 	}
 }
@@ -71,7 +79,7 @@ func (l *publishing) judge(at *lane) (blame, eventstore.FailureKind) {
 	if l.cfg.Classify != nil {
 		kind := l.classify(at.err.Err)
 		switch {
-		case kind == eventstore.Environment || l.full():
+		case kind == eventstore.Environment || l.crowded(&j):
 			return blameBroker, eventstore.Environment
 		case !j.isMessage(): // what says nothing of its own is not worth a wait
 			return blameTopic, kind
@@ -85,7 +93,7 @@ func (l *publishing) judge(at *lane) (blame, eventstore.FailureKind) {
 		}
 	}
 	switch {
-	case l.full():
+	case l.crowded(&j):
 	case j.isMessage() && l.probe(at, j):
 		// The broker is well now. Was it so when it refused?
 		if at.err = l.lanes.try(at); at.err == nil {
@@ -120,7 +128,7 @@ func (l *publishing) probe(at *lane, j job) bool {
 }
 
 // takesOthers finds out whether the broker takes something on another topic: what comes next there, or how far another
-// chain of the partition reaches.
+// chain reaches.
 func (l *publishing) takesOthers(at *lane, j job, began time.Time) bool {
 	if l.took.since(j.topic, began) {
 		return true
@@ -138,12 +146,25 @@ func (l *publishing) takesOthers(at *lane, j job, began time.Time) bool {
 		}
 	}
 	for _, topic := range l.took.others(j.topic) {
-		head := job{topic: topic, partition: j.partition}
-		if head.position, head.previous = l.headOf(at, topic, j); head.previous.Before(head.position) && l.lanes.send(at, head) == nil {
+		if head, some := l.headFor(topic, j.partition); some && l.lanes.send(at, head) == nil {
 			return true
 		}
 	}
 	return false
+}
+
+// headFor is a head of a topic that does no harm: of a partition, or, where that ends with a message, of another one.
+func (l *publishing) headFor(topic string, partition int) (head job, some bool) {
+	for p := l.first - 1; p <= min(l.last, l.rows.Partitions()-1); p++ {
+		head = job{topic: topic, partition: p}
+		if p < l.first {
+			head.partition = partition
+		}
+		if head.position, head.previous = l.headOf(topic, head.partition); head.previous.Before(head.position) {
+			return head, true
+		}
+	}
+	return head, false
 }
 
 // firstOfChain reports whether nothing of its topic and partition that is not published lies before a job.
@@ -156,12 +177,13 @@ func (l *publishing) firstOfChain(at *lane, i int) bool {
 	return true
 }
 
-// headOf says how far another chain of a job's partition is complete, while a page is in the lanes, and its last message.
-func (l *publishing) headOf(at *lane, topic string, j job) (position, previous eventstore.Position) {
+// headOf says how far a chain is complete, while a page is in the lanes, which rest, and its last message.
+func (l *publishing) headOf(topic string, partition int) (position, previous eventstore.Position) {
+	at := l.lanes.of(partition)
 	for _, o := range at.jobs[at.next:] {
-		if !o.done && o.topic == topic && o.partition == j.partition {
-			return eventstore.PositionAt(j.position.Ordinal() - 1), o.previous
+		if !o.done && o.topic == topic && o.partition == partition {
+			return eventstore.PositionAt(o.position.Ordinal() - 1), o.previous
 		}
 	}
-	return l.reach, l.chains.at(topic, j.partition).tail
+	return l.reach, l.chains.at(topic, partition).tail
 }

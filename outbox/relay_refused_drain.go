@@ -101,7 +101,7 @@ func (l *publishing) tellDiscarded(ctx context.Context, seq parking.Sequence) (p
 			}
 			return previous, false, nil
 		}
-		l.recovered()
+		l.well()
 		previous = m.Position
 	}
 	if len(positions) > 0 {
