@@ -46,7 +46,7 @@ func redriveCommand(s *settings) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(s.out, "plan %s: %d letters of %s v%d\n", plan.ID, plan.Items, clean(plan.Consumer, 200), plan.Version)
+				fmt.Fprintf(s.out, "plan %s: %s of %s v%d\n", plan.ID, counted(plan.Items, "letter"), clean(plan.Consumer, 200), plan.Version)
 				if !wait {
 					return nil
 				}
@@ -60,7 +60,7 @@ func redriveCommand(s *settings) *cobra.Command {
 	cmd.Flags().Float64Var(&rate, "rate", 0, "how many sequences are tried in a second (default: as fast as it goes)")
 	cmd.Flags().IntVar(&canary, "canary", 0, "so many must succeed before the others begin; a failure among them stops the plan")
 	cmd.Flags().IntVar(&maxFailures, "max-failures", 1, "so many failures stop the plan; 0 for any number")
-	cmd.Flags().BoolVar(&wait, "wait", false, "follow the plan until it ends; Ctrl-C leaves it running")
+	cmd.Flags().BoolVar(&wait, "wait", false, "follow the plan until it ends, and what it has begun too; Ctrl-C leaves it running")
 	return cmd
 }
 
@@ -71,7 +71,7 @@ func (s *settings) preview(ctx context.Context, letters *deadletter.Letters, ver
 		return 0, false, err
 	}
 	if act.dryRun {
-		fmt.Fprintf(s.out, "%d letters of %s v%d, with %d messages queued behind them", p.Letters, clean(p.Consumer, 200), p.Version, p.Queued)
+		fmt.Fprintf(s.out, "%s of %s v%d, with %s queued behind", counted(p.Letters, "letter"), clean(p.Consumer, 200), p.Version, counted(p.Queued, "message"))
 		if p.NotFirst+p.Planned > 0 {
 			fmt.Fprintf(s.out, "; %d are behind others of their sequences, %d in plans that are running", p.NotFirst, p.Planned)
 		}
@@ -86,7 +86,7 @@ func (s *settings) preview(ctx context.Context, letters *deadletter.Letters, ver
 	return expect, false, err
 }
 
-// follow prints how far a plan is, until it ends.
+// follow prints how far a plan is, until it has ended and what of it had begun has too.
 func (s *settings) follow(ctx context.Context, letters *deadletter.Letters, plan deadletter.Plan) error {
 	every := s.every
 	if every == 0 {
@@ -100,7 +100,7 @@ func (s *settings) follow(ctx context.Context, letters *deadletter.Letters, plan
 			said = text
 			fmt.Fprintln(s.out, text)
 		}
-		if !plan.Running() {
+		if plan.Settled() {
 			return ending(s.out, plan)
 		}
 		select {
@@ -124,6 +124,9 @@ func progress(p deadletter.Plan) string {
 	if p.Skipped > 0 {
 		text += fmt.Sprintf(", %d no longer open", p.Skipped)
 	}
+	if p.Trying > 0 {
+		text += fmt.Sprintf(", %d being tried again", p.Trying)
+	}
 	if p.Left() > 0 {
 		text += fmt.Sprintf(", %d left", p.Left())
 	}
@@ -143,9 +146,13 @@ func ending(out io.Writer, p deadletter.Plan) error {
 	}
 	switch {
 	case p.State != "done":
-		return &exitError{exitPlan, fmt.Errorf("plan %s is %s, %d letters were not tried", p.ID, p.State, p.Left())}
+		was := "were"
+		if p.Left() == 1 {
+			was = "was"
+		}
+		return &exitError{exitPlan, fmt.Errorf("plan %s is %s, %s %s not tried", p.ID, p.State, counted(p.Left(), "letter"), was)}
 	case p.Failed > 0:
-		return &exitError{exitPlan, fmt.Errorf("plan %s: %d of %d letters failed again", p.ID, p.Failed, p.Items)}
+		return &exitError{exitPlan, fmt.Errorf("plan %s: %d of %s failed again", p.ID, p.Failed, counted(p.Items, "letter"))}
 	}
 	return nil
 }
@@ -174,10 +181,10 @@ func discardCommand(s *settings) *cobra.Command {
 				o.Expect = expect
 				d, err := letters.Discard(cmd.Context(), selection, o)
 				if n := len(d.Letters); n > 0 {
-					fmt.Fprintf(s.out, "discarded %d letters; daybook deadletter undo takes one back as long as nothing later of its sequence has taken effect\n", n)
+					fmt.Fprintf(s.out, "discarded %s; daybook deadletter undo takes one back as long as nothing later of its sequence has taken effect\n", counted(n, "letter"))
 				}
 				if d.Left > 0 {
-					fmt.Fprintf(s.out, "left %d letters, which others have changed meanwhile\n", d.Left)
+					fmt.Fprintf(s.out, "left %s, which others have changed meanwhile\n", counted(d.Left, "letter"))
 				}
 				return err
 			})
@@ -261,7 +268,7 @@ func plansCommand(s *settings) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&consumer, "consumer", "", "of this consumer")
 	cmd.Flags().BoolVar(&running, "running", false, "only those that are running")
-	cmd.Flags().BoolVar(&wait, "wait", false, "follow the plan until it ends; Ctrl-C leaves it running")
+	cmd.Flags().BoolVar(&wait, "wait", false, "follow the plan until it ends, and what it has begun too; Ctrl-C leaves it running")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -272,10 +279,10 @@ func printPlans(out io.Writer, plans []deadletter.Plan, now time.Time) error {
 		return err
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "PLAN\tCONSUMER\tSTATE\tLETTERS\tSUCCEEDED\tFAILED\tLEFT\tTIME LEFT\tMADE\tBY\tSELECTION")
+	fmt.Fprintln(w, "PLAN\tCONSUMER\tSTATE\tLETTERS\tSUCCEEDED\tFAILED\tTRYING\tLEFT\tTIME LEFT\tMADE\tBY\tSELECTION")
 	for _, p := range plans {
-		fmt.Fprintf(w, "%s\t%s v%d\t%s\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%s\n", p.ID, clean(p.Consumer, 60), p.Version, p.State, p.Items, p.Succeeded, p.Failed,
-			p.Left(), orNone(p.ETA), ago(p.CreatedAt, now), clean(p.Actor, 60), clean(p.Selection, 80))
+		fmt.Fprintf(w, "%s\t%s v%d\t%s\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%s\n", p.ID, clean(p.Consumer, 60), p.Version, p.State, p.Items, p.Succeeded, p.Failed,
+			p.Trying, p.Left(), orNone(p.ETA), ago(p.CreatedAt, now), clean(p.Actor, 60), clean(p.Selection, 80))
 	}
 	return w.Flush()
 }
@@ -284,7 +291,7 @@ func cancelCommand(s *settings) *cobra.Command {
 	var act action
 	cmd := &cobra.Command{
 		Use:   "cancel PLAN",
-		Short: "End a running plan: what has not begun is not tried",
+		Short: "End a running plan: what has not begun is not tried, what has begun goes on",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := parseID("plan", args[0])

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/daybook-go/daybook/outbox/deadletter"
 )
@@ -97,7 +98,7 @@ func (s *selector) selection(args []string, now time.Time) (deadletter.Selection
 	}
 	switch {
 	case *s == (selector{}):
-		return deadletter.Selection{}, errors.New("nothing is selected: name a letter, or give --group, or --consumer with --sequence or others")
+		return deadletter.Selection{}, &exitError{exitRefused, errors.New("nothing is selected: name a letter, or give --group, or --consumer with --sequence or others")}
 	case f == (deadletter.Filter{Consumer: f.Consumer, Version: f.Version, Topic: f.Topic, Sequence: f.Sequence}) && f.Sequence != "":
 		return deadletter.Sequence(f.Consumer, f.Version, f.Topic, f.Sequence), nil
 	}
@@ -155,7 +156,7 @@ func (s *settings) confirm(ctx context.Context, verb string, p deadletter.Previe
 	if s.terminal == nil || !s.terminal() {
 		return 0, &exitError{exitRefused, fmt.Errorf("%d letters are selected, and there is no terminal to ask: give --yes to %s them all", p.Letters, verb)}
 	}
-	fmt.Fprintf(s.errOut, "%s %d letters of %s v%d, with %d messages queued behind them? [y/N] ", capital(verb), p.Letters, clean(p.Consumer, 200), p.Version, p.Queued)
+	fmt.Fprintf(s.errOut, "%s %d letters of %s v%d, with %s queued behind them? [y/N] ", capital(verb), p.Letters, clean(p.Consumer, 200), p.Version, counted(p.Queued, "message"))
 	answer := make(chan string, 1)
 	go func() { // a terminal cannot be told to give up
 		text, _ := bufio.NewReader(s.in).ReadString('\n') // what ends without an answer is no
@@ -175,9 +176,17 @@ func (s *settings) confirm(ctx context.Context, verb string, p deadletter.Previe
 func capital(word string) string { return strings.ToUpper(word[:1]) + word[1:] }
 
 // onTerminal reports whether somebody can be asked.
-func onTerminal() bool {
-	info, err := os.Stdin.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+func onTerminal() bool { return isTerminal(os.Stdin) }
+
+// isTerminal tells a terminal from other devices: cron and systemd start programs with the null device.
+func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
+
+// counted is a number of things.
+func counted[N int | int64](n N, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 // idOrNone is the text of an id, or a dash.

@@ -248,7 +248,7 @@ func TestMoreThanOneLetterIsAskedFor(t *testing.T) {
 		t.Error("something was changed")
 	}
 	f.wantError(1, "--reason is missing", "discard", f.ids[0].String())
-	f.wantError(1, "nothing is selected", "discard", "--reason", "x")
+	f.wantError(exitRefused, "nothing is selected", "discard", "--reason", "x")
 	f.wantError(1, "not both", "discard", f.ids[0].String(), "--consumer", "orders", "--reason", "x")
 	f.wantError(1, "closed letters", "discard", "--consumer", "orders", "--state", "closed", "--reason", "x")
 
@@ -342,6 +342,72 @@ func TestWaitEndsWithThePlan(t *testing.T) {
 	go tried(parking.ItemSucceeded)
 	if out, _, err := person(t.Context(), "", f.on("redrive", f.ids[0].String(), "--wait")...); err != nil || !strings.HasSuffix(out, "done: 1 of 1 succeeded, 0 failed\n") {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// Who waits for a plan that is stopped also waits for what of it had begun, and nothing of that is called not tried.
+func TestWaitEndsWithWhatHasBegun(t *testing.T) {
+	t.Parallel()
+	f := letters(t, "x", "x", "x")
+	id := strings.TrimSuffix(strings.Fields(f.run("redrive", "--consumer", "orders", "--yes"))[1], ":")
+	look, err := parking.LookFor(t.Context(), f.pool, f.owner, 0, 0, 63, time.Now())
+	if err != nil || len(look.Items) != 3 {
+		t.Fatalf("%+v, %v", look, err)
+	}
+	again := look.Items[0]
+	letter, err := parking.OpenLetter(t.Context(), f.pool, f.owner, again.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	failure := parking.Failure{Message: letter.Message, Kind: eventstore.Transient, Handler: "orders", At: time.Now(), Err: errors.New("away"), Due: time.Now().Add(time.Hour)}
+	c := f.set.Change()
+	c.Begin(again, time.Now())
+	c.Failed(letter, failure, true)
+	c.Begin(look.Items[1], time.Now())
+	c.End(look.Items[1], parking.ItemFailed, time.Now())
+	f.commit(c)
+	wantIn(t, f.run("plans", id), "stopped: 0 of 3 succeeded, 1 failed, 1 being tried again, 1 left, time left: waits: no process works on orders v1")
+
+	var said bytes.Buffer
+	ended := false
+	cmd := command(&settings{errOut: io.Discard, every: time.Millisecond, out: writerFunc(func(p []byte) (int, error) {
+		if said.Write(p); !ended { // it waits: the last attempt ends now
+			ended = true
+			failure.Due = time.Time{}
+			c := f.set.Change()
+			c.Failed(letter, failure, false)
+			c.End(again, parking.ItemFailed, time.Now())
+			f.commit(c)
+		}
+		return len(p), nil
+	})})
+	cmd.SetArgs(f.on("plans", id, "--wait"))
+	err = cmd.ExecuteContext(t.Context())
+	if exitCode(err) != exitPlan || !strings.Contains(err.Error(), "is stopped, 1 letter was not tried") {
+		t.Errorf("%v (exit %d)", err, exitCode(err))
+	}
+	wantIn(t, said.String(), "1 being tried again, 1 left", "stopped: 0 of 3 succeeded, 2 failed, 1 left\nfailed again: letter "+letter.ID.String())
+}
+
+// One is not many.
+func TestOneLetterIsNotLetters(t *testing.T) {
+	t.Parallel()
+	f := letters(t, "x")
+	wantIn(t, f.run("discard", f.ids[0].String(), "--reason", "x", "--dry-run"), "1 letter of orders v1, with 0 messages queued")
+	wantIn(t, f.run("redrive", f.ids[0].String()), ": 1 letter of orders v1\n")
+	wantIn(t, f.run("discard", f.ids[0].String(), "--reason", "x"), "discarded 1 letter;")
+}
+
+// The null device, which cron gives programs, is no terminal, though it is a character device.
+func TestTheNullDeviceIsNoTerminal(t *testing.T) {
+	t.Parallel()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = null.Close() }()
+	if isTerminal(null) {
+		t.Error("somebody is asked there")
 	}
 }
 

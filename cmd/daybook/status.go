@@ -97,11 +97,12 @@ func printStatus(out io.Writer, st postgres.Status, left map[place]string, now t
 	}
 	fmt.Fprintln(out)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	columns := []string{"CONSUMER", "VERSION", "SEGMENT", "KIND", "STATE", "APPLIED", "BEHIND", "OLDEST", "LEFT", "OWNER", "REASON"}
+	columns := []string{"CONSUMER", "VERSION", "SEGMENT", "KIND", "STATE", "APPLIED", "BEHIND", "OLDEST", "LEFT", "PARKED", "OWNER", "REASON"}
 	if left == nil {
 		columns = slices.Delete(columns, 8, 9)
 	}
 	fmt.Fprintln(w, strings.Join(columns, "\t"))
+	var parked int64
 	for _, c := range st.Consumers {
 		behind, oldest, owner := fmt.Sprintf("%d positions", c.Positions), "-", "-"
 		if c.Foreign() {
@@ -117,9 +118,18 @@ func printStatus(out io.Writer, st postgres.Status, left map[place]string, now t
 		if left != nil {
 			fmt.Fprintf(w, "%s\t", cmp.Or(left[placeOf(c)], "-"))
 		}
-		fmt.Fprintf(w, "%s\t%s\n", owner, c.Reason)
+		fmt.Fprintf(w, "%d\t%s\t%s\n", c.Parked, owner, c.Reason)
+		parked += c.Parked
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil || parked == 0 {
+		return err
+	}
+	are := "are"
+	if parked == 1 {
+		are = "is"
+	}
+	_, err := fmt.Fprintf(out, "\n%s %s set aside: see daybook deadletter status\n", counted(parked, "sequence"), are)
+	return err
 }
 
 func checkCommand(s *settings) *cobra.Command {

@@ -126,6 +126,28 @@ func TestStatusShowsConsumers(t *testing.T) {
 	wantRow(t, consumerRow(t, url, "balances"), map[string]string{"OWNER": "host-1"})
 }
 
+// What is set aside shows with the segment that owns its partitions, and in a last line that says where to look.
+func TestStatusShowsWhatIsSetAside(t *testing.T) {
+	t.Parallel()
+	f := letters(t, "x", "x", "x")
+	f.exec(`INSERT INTO daybook.consumers (consumer, version, kind) VALUES ('quiet', 1, 'projection')`)
+	f.exec(`INSERT INTO daybook.segments (consumer, version, segment, first_partition, last_partition) VALUES ('quiet', 1, 0, 0, 63), ('orders', 1, 1, 32, 63)`)
+	f.exec(`UPDATE daybook.segments SET last_partition = 31 WHERE consumer = 'orders' AND segment = 0`)
+	f.exec(`UPDATE daybook.parked SET partition = CASE sequence WHEN 'order-1' THEN 31 ELSE 32 END`)
+	out, err := run(t, "status", "--database", f.url)
+	if err != nil || !strings.HasSuffix(out, "\n\n3 sequences are set aside: see daybook deadletter status\n") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	wantRow(t, consumerRow(t, f.url, "quiet"), map[string]string{"PARKED": "0"})
+	wantRow(t, consumerRow(t, f.url, "orders"), map[string]string{"SEGMENT": "0", "PARKED": "1"})
+	f.exec(`DELETE FROM daybook.segments WHERE consumer = 'orders' AND segment = 0`)
+	wantRow(t, consumerRow(t, f.url, "orders"), map[string]string{"SEGMENT": "1", "PARKED": "2"})
+	f.exec(`DELETE FROM daybook.parked`)
+	if out, err := run(t, "status", "--database", f.url); err != nil || strings.Contains(out, "set aside") {
+		t.Errorf("with nothing: %v\n%s", err, out)
+	}
+}
+
 // 36,000 behind with 1,000 arriving each second: what handles 1,200 a second needs 180 s, what handles 1,500 needs 72, and
 // what handles 1,000 never comes up. An inbox's positions are those of another store.
 func TestStatusEstimatesTheTimeLeft(t *testing.T) {

@@ -41,6 +41,9 @@ type ConsumerStatus struct {
 	// topic without all of the log the first message of it not applied; zero when there is none. Where a topic's message is
 	// not among the next 1,000 rows of the outbox, it is when the last of these was recorded.
 	Oldest time.Time
+	// Parked is how many sequences of the segment's partitions are set aside because of a failure: those that are tried
+	// again, those that wait for somebody, and those that go on with what was queued.
+	Parked int64
 }
 
 // Foreign reports whether Applied is a position of another store, as an inbox has it. Then nothing is known here of how far
@@ -48,7 +51,7 @@ type ConsumerStatus struct {
 func (c ConsumerStatus) Foreign() bool { return c.Kind == "inbox" }
 
 // Status reads the state of the store and of everything that consumes it. Its statements are bounded by the number of
-// consumers, not of events.
+// consumers and of what they have set aside, not of events.
 func (s *Store) Status(ctx context.Context) (Status, error) {
 	st := Status{Schema: s.cfg.Schema, SchemaVersion: latestVersion()}
 	var err error
@@ -84,7 +87,7 @@ func consumerStatus(row pgx.CollectableRow, head int64) (ConsumerStatus, error) 
 	var c ConsumerStatus
 	var applied int64
 	var oldest *time.Time
-	err := row.Scan(&c.Consumer, &c.Version, &c.Kind, &c.Segment, &c.State, &c.Reason, &c.Since, &c.Owner, &applied, &oldest)
+	err := row.Scan(&c.Consumer, &c.Version, &c.Kind, &c.Segment, &c.State, &c.Reason, &c.Since, &c.Owner, &applied, &oldest, &c.Parked)
 	c.Applied = eventstore.PositionAt(applied)
 	if c.Foreign() {
 		return c, err
@@ -107,6 +110,7 @@ const oldestUnsent = `
 // consumersSQL looks at no more than 1,000 rows of the outbox for who follows a topic: of a quiet one there may be none
 // among millions. Whether there is one beyond them is known from what the relays have sent last.
 const consumersSQL = `
+WITH aside AS MATERIALIZED (SELECT consumer, version, partition, count(*) AS n FROM {schema}.parked GROUP BY consumer, version, partition)
 SELECT c.consumer, c.version, c.kind, coalesce(g.segment, 0), c.state, c.reason, c.since,
        CASE WHEN g.expires_at > clock_timestamp() THEN g.owner ELSE '' END, coalesce(g.floor, $1::bigint),
        CASE WHEN g.floor < $1::bigint AND c.kind = 'relay' THEN` + oldestUnsent + `
@@ -118,6 +122,8 @@ SELECT c.consumer, c.version, c.kind, coalesce(g.segment, 0), c.state, c.reason,
                    WHERE o.first_position >= (g.floor >> 12) << 12 AND o.last_position > g.floor AND o.first_position <= $1::bigint
                    ORDER BY o.first_position LIMIT 1000) x)
             WHEN g.floor < $1::bigint THEN
-         (SELECT e.recorded_at FROM {schema}.events e WHERE e.position > g.floor AND e.position <= $1::bigint ORDER BY e.position LIMIT 1) END
+         (SELECT e.recorded_at FROM {schema}.events e WHERE e.position > g.floor AND e.position <= $1::bigint ORDER BY e.position LIMIT 1) END,
+       (SELECT coalesce(sum(a.n), 0)::bigint FROM aside a WHERE a.consumer = c.consumer AND a.version = c.version
+           AND a.partition BETWEEN g.first_partition AND g.last_partition)
   FROM {schema}.consumers c LEFT JOIN {schema}.segments g USING (consumer, version)
  ORDER BY c.consumer, c.version, g.segment`

@@ -65,6 +65,39 @@ func TestCanaryStopsThePlan(t *testing.T) {
 	}
 }
 
+// Of a canary one begins at a time: while it is tried again the others wait, and when it has failed nothing else was tried.
+func TestCanaryBeginsOneAtATime(t *testing.T) {
+	t.Parallel()
+	w, bad, clock := newWorld(t), turned("v0", "v1", "v2", "v3"), newSteps()
+	w.failing(bad)
+	for i := range 4 {
+		w.append(fmt.Sprint("k", i), fmt.Sprint("v", i))
+	}
+	w.run(w.worker(Config{Clock: clock.time, Attempts: 2}))
+	parked := func(n int) func() bool {
+		return func() bool {
+			return ask[int](w, "SELECT count(*)::int FROM daybook.letters WHERE state = 'parked' AND attempts >= 2") == n
+		}
+	}
+	w.eventually("all are tried again", func() bool {
+		return ask[int](w, "SELECT count(*)::int FROM daybook.parked WHERE state = 'retrying'") == 4
+	})
+	clock.step(time.Minute)
+	w.eventually("all are parked", parked(4))
+	bad.off("v0")
+	id := w.plan(0, 3, 1, "true")
+	w.becomes("k1", "retrying")
+	<-time.After(2*lookEvery + 4*unknownClock)
+	if diff := cmp.Diff([]string{"succeeded", "running", "waiting", "waiting"}, w.items(id)); diff != "" {
+		t.Error(diff)
+	}
+	clock.step(time.Minute)
+	w.eventually("the plan stops", func() bool { return w.planned(id) == "stopped" })
+	if diff := cmp.Diff([]string{"succeeded", "failed", "waiting", "waiting"}, w.items(id)); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // A plan stops when so many have failed.
 func TestFailuresStopThePlan(t *testing.T) {
 	t.Parallel()

@@ -48,7 +48,7 @@ type Look struct {
 }
 
 // LookFor reads which items of running plans are for the owner of a segment. Items behind the canary do not show before
-// all of the canary have ended well.
+// all of the canary have ended well, and none of the canary while one of it is being tried.
 func LookFor(ctx context.Context, q Querier, o Owner, segment, first, last int, now time.Time) (Look, error) {
 	var look Look
 	rows, err := q.Query(ctx, textsFor(o).look, o.Consumer, o.Version, segment, first, last, now, maxItems)
@@ -81,7 +81,8 @@ func LookFor(ctx context.Context, q Querier, o Owner, segment, first, last int, 
 }
 
 // MayBegin says whether an item may still begin now. Put it off to again when the rate says so; again is zero when it may
-// not begin at all.
+// not begin at all, or not before another one has ended: of a canary one begins at a time, whoever owns its partition, so
+// that what was not mended fails once.
 func MayBegin(ctx context.Context, q Querier, o Owner, i Item, now time.Time) (may bool, again time.Time, err error) {
 	var next time.Time
 	err = q.QueryRow(ctx, textsFor(o).item, i.Redrive, i.Item).Scan(&next)
@@ -113,7 +114,7 @@ func (c *Changes) End(i Item, outcome string, now time.Time) {
 	x := c.set.texts
 	c.ends = append(c.ends, func(b *pgx.Batch) {
 		b.Queue(x.end, i.Redrive, i.Item, outcome, now)
-		b.Queue(x.tally, i.Redrive, i.Item, outcome, now)
+		c.tally(b, i, outcome, now)
 		b.Queue(x.done, i.Redrive, now)
 	})
 }
@@ -132,7 +133,9 @@ SELECT s.parked_rev, p.redrive, p.rate, p.next_at, i.item, i.letter, i.topic, i.
   LEFT JOIN LATERAL (
     SELECT r.redrive, r.rate, r.next_at, r.created_at, r.canary,
            EXISTS (SELECT FROM {schema}.redrive_items w WHERE w.redrive = r.redrive AND w.item <= r.canary
-                      AND w.state NOT IN ('succeeded', 'skipped')) AS trying
+                      AND w.state NOT IN ('succeeded', 'skipped')) AS trying,
+           EXISTS (SELECT FROM {schema}.redrive_items w WHERE w.redrive = r.redrive AND w.item <= r.canary
+                      AND w.state = 'running') AS begun
       FROM {schema}.redrives r WHERE r.consumer = $1 AND r.version = $2 AND r.state = 'running'
      ORDER BY r.created_at, r.redrive LIMIT 10) p ON true
   LEFT JOIN LATERAL (
@@ -140,7 +143,7 @@ SELECT s.parked_rev, p.redrive, p.rate, p.next_at, i.item, i.letter, i.topic, i.
       WHERE a.redrive = p.redrive AND a.state = 'running' AND a.partition BETWEEN $4 AND $5 ORDER BY a.item LIMIT $7)
     UNION ALL
     (SELECT w.* FROM {schema}.redrive_items w
-      WHERE w.redrive = p.redrive AND w.state = 'waiting' AND w.partition BETWEEN $4 AND $5 AND (NOT p.trying OR w.item <= p.canary)
+      WHERE w.redrive = p.redrive AND w.state = 'waiting' AND w.partition BETWEEN $4 AND $5 AND (NOT p.trying OR w.item <= p.canary AND NOT p.begun)
         AND p.next_at <= $6::timestamptz + interval '1 second'
       ORDER BY w.item LIMIT CASE WHEN p.rate > 0 THEN least(ceil(p.rate), $7)::int ELSE $7 END)) i ON true
  WHERE s.consumer = $1 AND s.version = $2 AND s.segment = $3
@@ -150,8 +153,8 @@ SELECT s.parked_rev, p.redrive, p.rate, p.next_at, i.item, i.letter, i.topic, i.
 const itemSQL = `
 SELECT r.next_at FROM {schema}.redrives r JOIN {schema}.redrive_items i ON i.redrive = r.redrive AND i.item = $2
  WHERE r.redrive = $1 AND r.state NOT IN ('done', 'stopped', 'cancelled') AND i.state = 'waiting'
-   AND (i.item <= r.canary OR NOT EXISTS (SELECT FROM {schema}.redrive_items w WHERE w.redrive = r.redrive AND w.item <= r.canary
-                                             AND w.state NOT IN ('succeeded', 'skipped')))`
+   AND NOT EXISTS (SELECT FROM {schema}.redrive_items w WHERE w.redrive = r.redrive AND w.item <= r.canary AND w.item < i.item
+                      AND w.state NOT IN ('succeeded', 'skipped'))`
 
 // beginSQL leaves a plan without a rate alone: an owner whose clock is ahead would keep the others waiting.
 const beginSQL = `
@@ -171,7 +174,10 @@ UPDATE {schema}.redrives r
                THEN 'stopped' ELSE r.state END,
        ended_at = CASE WHEN $3 = 'failed' AND r.state = 'running' AND (r.most > 0 AND r.failed + 1 >= r.most OR $2 <= r.canary)
                THEN $4::timestamptz ELSE r.ended_at END
- WHERE r.redrive = $1`
+ WHERE r.redrive = $1
+RETURNING r.state, r.failed`
+
+const lockSQL = `SELECT state FROM {schema}.redrives WHERE redrive = $1 FOR NO KEY UPDATE`
 
 const doneSQL = `
 UPDATE {schema}.redrives r SET state = 'done', ended_at = $2

@@ -28,15 +28,17 @@ type Plan struct {
 	Canary      int     `json:"canary"`
 	MaxFailures int     `json:"max_failures"`
 	// Items is how many letters the plan has. Of them Succeeded and Failed have been tried, Skipped were closed or gone
-	// before their turn, the rest waits.
+	// before their turn, Trying have begun and failed in a way that is tried again, and the rest waits. What has begun goes
+	// on when the plan is stopped or cancelled, and counts as what it ends as.
 	Items     int       `json:"items"`
 	Succeeded int       `json:"succeeded"`
 	Failed    int       `json:"failed"`
 	Skipped   int       `json:"skipped"`
+	Trying    int       `json:"trying"`
 	CreatedAt time.Time `json:"created_at"`
 	EndedAt   time.Time `json:"ended_at,omitzero"`
 	// ETA says how long the rest takes if all goes on as it does: "180 s", "3 h"; or what the plan waits for. It is empty
-	// when the plan has ended.
+	// when the plan has ended and nothing of it is being tried.
 	ETA string `json:"eta,omitempty"`
 	// Failures are the first items that failed, at most ten. Only [Letters.Plan] fills them in.
 	Failures []Failure `json:"failures,omitempty"`
@@ -49,11 +51,14 @@ type Failure struct {
 	Error    string    `json:"error"` // of its last failure
 }
 
-// Left is how many letters of the plan have not had their turn.
-func (p Plan) Left() int { return max(p.Items-p.Succeeded-p.Failed-p.Skipped, 0) }
+// Left is how many letters of the plan have not had their turn; of a plan that has ended they are not tried.
+func (p Plan) Left() int { return max(p.Items-p.Succeeded-p.Failed-p.Skipped-p.Trying, 0) }
 
 // Running reports whether the plan has not ended.
 func (p Plan) Running() bool { return p.State == "running" }
+
+// Settled reports whether nothing of the plan will change any more: it has ended, and nothing of it is being tried.
+func (p Plan) Settled() bool { return !p.Running() && p.Trying == 0 }
 
 // Plan returns how far a plan is. An unknown one is [ErrNotFound].
 func (l *Letters) Plan(ctx context.Context, id uuid.UUID) (Plan, error) {
@@ -96,17 +101,24 @@ func (l *Letters) Plans(ctx context.Context, consumer string, running bool) ([]P
 	return plans, err
 }
 
+// planSelect goes by the letter of an item that has begun: the attempts go on, also when the owner that knows of the item is
+// gone and nobody looks at a plan that has ended.
 const planSelect = `
-SELECT r.redrive, r.consumer, r.version, r.state, r.actor, r.reason, r.selection, r.rate, r.canary, r.most, r.items, r.succeeded, r.failed,
-       (SELECT count(*) FROM {schema}.redrive_items i WHERE i.redrive = r.redrive AND i.state = 'skipped')::int,
+SELECT r.redrive, r.consumer, r.version, r.state, r.actor, r.reason, r.selection, r.rate, r.canary, r.most, r.items,
+       r.succeeded + b.succeeded, r.failed + b.failed,
+       (SELECT count(*) FROM {schema}.redrive_items i WHERE i.redrive = r.redrive AND i.state = 'skipped')::int + b.others, b.trying,
        r.created_at, r.ended_at, clock_timestamp(),
        (SELECT count(*) FROM {schema}.segments s WHERE s.consumer = r.consumer AND s.version = r.version)::int,
        (SELECT count(*) FROM {schema}.segments s WHERE s.consumer = r.consumer AND s.version = r.version AND s.expires_at > clock_timestamp())::int
-  FROM {schema}.redrives r`
+  FROM {schema}.redrives r, LATERAL (
+    SELECT (count(*) FILTER (WHERE l.state = 'retrying'))::int AS trying, (count(*) FILTER (WHERE l.state = 'applied'))::int AS succeeded,
+           (count(*) FILTER (WHERE l.state = 'parked'))::int AS failed,
+           (count(*) FILTER (WHERE l.state IS NULL OR l.state NOT IN ('retrying', 'applied', 'parked')))::int AS others
+      FROM {schema}.redrive_items i LEFT JOIN {schema}.letters l ON l.letter = i.letter WHERE i.redrive = r.redrive AND i.state = 'running') b`
 
 const failuresSQL = `
 SELECT i.letter, i.sequence, coalesce(l.errors[1], '') FROM {schema}.redrive_items i LEFT JOIN {schema}.letters l ON l.letter = i.letter
- WHERE i.redrive = $1 AND i.state = 'failed' ORDER BY i.item LIMIT 10`
+ WHERE i.redrive = $1 AND (i.state = 'failed' OR i.state = 'running' AND l.state = 'parked') ORDER BY i.item LIMIT 10`
 
 func scanPlan(row pgx.Row) (Plan, error) {
 	var p Plan
@@ -114,14 +126,14 @@ func scanPlan(row pgx.Row) (Plan, error) {
 	var now time.Time
 	var segments, owned int
 	err := row.Scan(&p.ID, &p.Consumer, &p.Version, &p.State, &p.Actor, &p.Reason, &p.Selection, &p.Rate, &p.Canary, &p.MaxFailures,
-		&p.Items, &p.Succeeded, &p.Failed, &p.Skipped, &p.CreatedAt, &ended, &now, &segments, &owned)
+		&p.Items, &p.Succeeded, &p.Failed, &p.Skipped, &p.Trying, &p.CreatedAt, &ended, &now, &segments, &owned)
 	if err != nil {
 		return p, err
 	}
 	if p.CreatedAt = p.CreatedAt.UTC(); ended != nil {
 		p.EndedAt = ended.UTC()
 	}
-	if p.Running() {
+	if !p.Settled() {
 		p.ETA = p.eta(now, segments, owned)
 	}
 	return p, nil
@@ -129,13 +141,19 @@ func scanPlan(row pgx.Row) (Plan, error) {
 
 // eta goes by what the plan has done in its time, or by its rate when it has done nothing yet.
 func (p Plan) eta(now time.Time, segments, owned int) string {
+	left := p.Trying
+	if p.Running() {
+		left += p.Left()
+	}
 	switch {
-	case p.Left() == 0:
+	case left == 0:
 		return "0 s"
 	case segments == 0:
 		return fmt.Sprintf("never: %s v%d is no longer installed", p.Consumer, p.Version)
 	case owned == 0:
 		return fmt.Sprintf("waits: no process works on %s v%d", p.Consumer, p.Version)
+	case left == p.Trying:
+		return "as long as what has begun is tried again"
 	}
 	done, spent := p.Succeeded+p.Failed+p.Skipped, now.Sub(p.CreatedAt).Seconds()
 	each := p.Rate
@@ -145,5 +163,5 @@ func (p Plan) eta(now time.Time, segments, owned int) string {
 	if each == 0 {
 		return "not known yet"
 	}
-	return retry.Drain(int64(p.Left()), 1, each, 0).String()
+	return retry.Drain(int64(left), 1, each, 0).String()
 }

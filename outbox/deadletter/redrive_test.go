@@ -144,6 +144,60 @@ func TestWhatIsBadGoesBackAfterOneAttempt(t *testing.T) {
 	}
 }
 
+// What has begun when a plan ends goes on: it is neither left nor settled, and counts as what it ends as, whoever ends it.
+func TestWhatHasBegunIsCounted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Config{})
+	k := w.worker("orders")
+	for i := range 5 {
+		k.fail(w.append(fmt.Sprint(i), "x"), "no such account")
+	}
+	p := must[Plan](t)(w.letters.Redrive(t.Context(), Matching(Filter{Consumer: "orders"}), ann))
+	items := k.look()
+	open := func(i parking.Item) parking.Letter {
+		return must[parking.Letter](t)(parking.OpenLetter(t.Context(), w.pool, k.owner, i.Key))
+	}
+	for _, i := range items[:3] { // tried once more each, in a way that is tried again
+		c, l := k.set.Change(), open(i)
+		f := k.failure(l.Message, "the bank is away")
+		f.Due = time.Now().Add(time.Hour)
+		c.Begin(i, time.Now())
+		c.Failed(l, f, true)
+		k.mustCommit(k.floor, c)
+	}
+	want := func(what, state string, succeeded, failed, trying, left int, settled bool) {
+		t.Helper()
+		p = must[Plan](t)(w.letters.Plan(t.Context(), p.ID))
+		if p.State != state || p.Succeeded != succeeded || p.Failed != failed || p.Trying != trying || p.Left() != left || p.Settled() != settled || (p.ETA == "") != settled ||
+			len(p.Failures) != failed {
+			t.Errorf("%s: %+v, %d left, settled %v", what, p, p.Left(), p.Settled())
+		}
+	}
+	want("begun", "running", 0, 0, 3, 2, false)
+	end := func(i parking.Item, known bool, bad bool) {
+		c, l := k.set.Change(), open(i)
+		outcome := parking.ItemSucceeded
+		if bad {
+			outcome = parking.ItemFailed
+			c.Failed(l, k.failure(l.Message, "the account is closed"), false)
+		} else {
+			c.Applied(l, time.Now())
+			c.Release(i.Key)
+		}
+		if known {
+			c.End(i, outcome, time.Now())
+		}
+		k.mustCommit(k.floor, c)
+	}
+	end(items[0], true, true)
+	want("stopped", "stopped", 0, 1, 2, 2, false)
+	k.take() // another owner, which does not know of a plan that has ended
+	end(items[1], false, true)
+	want("one failed", "stopped", 0, 2, 1, 2, false)
+	end(items[2], false, false)
+	want("settled", "stopped", 1, 2, 0, 2, true)
+}
+
 func TestASequenceIsInOnePlan(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Config{})
