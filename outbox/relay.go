@@ -102,6 +102,7 @@ func NewRelay(pool *pgxpool.Pool, rows Rows, publisher message.Publisher, cfg Co
 	r.log = r.cfg.Logger.With("schema", rows.Schema())
 	inner := r.cfg.inner()
 	inner.Budget = new(retry.Budget) // one for the relay, not one for each of its segments
+	inner.Lines = new(consumer.Lines)
 	r.member = consumer.NewMember(r.ref, inner)
 	for number := range min(segments, rows.Partitions()) {
 		s := &segment{Relay: r, number: number, watch: &watch{log: r.log, limit: r.cfg.late}}

@@ -52,6 +52,8 @@ type Config struct {
 	// CleanEvery is how often messages that are sent, and passed by every subscriber, are removed. Default 1 min.
 	CleanEvery time.Duration
 	// Logger gets a line per change of state and per lost subscriber, never one per message. Default: none.
+	// Besides there are one for each sequence that is parked, or released after that:
+	// at most ten of a kind in a second, and one that counts what was left out.
 	Logger *slog.Logger
 	// Observer is told of each attempt to publish a page. Default: none.
 	Observer eventstore.Observer

@@ -5,6 +5,7 @@ import (
 	"reflect"
 
 	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/consumer"
 )
 
 // Event is a decoded event, as folds and handlers get it. It is [eventstore.Event], with the fields
@@ -91,10 +92,6 @@ func decode(catalog *eventstore.Catalog, e eventstore.RecordedEvent) (payload an
 // recovered turns a panic of user code into an error. The value of the panic is user code's own text.
 func recovered(what string, err *error) {
 	if r := recover(); r != nil {
-		if cause, ok := r.(error); ok {
-			*err = fmt.Errorf("projection: %s panicked: %w", what, cause)
-			return
-		}
-		*err = fmt.Errorf("projection: %s panicked: %v", what, r)
+		*err = consumer.Panicked("projection: "+what, r)
 	}
 }

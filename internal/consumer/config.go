@@ -49,8 +49,11 @@ type Config struct {
 	MaxParked int
 	// Clock says when sequences are due. Default [time.Now]. Leases are by the database's clock.
 	Clock func() time.Time
-	// Logger gets a line per change of state. Default: none.
+	// Logger gets a line per change of state, and one for each sequence that is parked or released and for each redrive that
+	// stops, as far as Lines lets it. Default: none.
 	Logger *slog.Logger
+	// Lines bounds the lines about single sequences. Workers of one handler share one. Default: one of the worker's own.
+	Lines *Lines
 	// Observer is told of each batch. Default: none.
 	Observer eventstore.Observer
 	// Home identifies the database to waiters of this process: the pool that the program itself asks. Default: none.
@@ -132,6 +135,9 @@ func (c Config) withDefaults() Config {
 	c.Attempts = cmp.Or(c.Attempts, defaultAttempts)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Lines == nil {
+		c.Lines = new(Lines)
 	}
 	if c.Observer == nil {
 		c.Observer = eventstore.NopObserver{}

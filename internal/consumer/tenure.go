@@ -67,6 +67,7 @@ func (w *Worker) tenure(ctx context.Context, db *pgxpool.Pool, l *lease, settled
 	t.note()
 	t.tellParked()
 	defer t.forget()
+	defer w.cfg.Lines.flush(w.log)
 	t.aside = l.parked.Partitions()
 	signals.enter(t.place, t.reachedNow())
 	defer signals.leave(t.place)

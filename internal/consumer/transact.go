@@ -187,6 +187,10 @@ func spoken(err error) (said error) {
 	}
 	defer func() {
 		if recover() != nil {
+			if p, ok := err.(*panicError); ok { //nolint:errorlint // what it wraps panics when it is asked
+				said = p.alone()
+				return
+			}
 			said = errors.New(retry.Chain(err)[0])
 		}
 	}()

@@ -36,6 +36,7 @@ type Changes struct {
 	held    []Held
 	ends    []func(*pgx.Batch)
 	raises  bool
+	news    News
 }
 
 type change struct {
@@ -116,6 +117,7 @@ func (c *Changes) Park(f Failure) {
 	ch.seq.Last = later(ch.seq.Last, f.Message.Position)
 	ch.fail(f)
 	c.letter(c.set.texts.park, f, 1)
+	c.parks(f, 1)
 }
 
 // Failed notes another failure of an open letter. A letter that is being redriven begins a new round.
@@ -127,6 +129,7 @@ func (c *Changes) Failed(l Letter, f Failure, redriven bool) {
 		round = 1
 	}
 	c.letter(c.set.texts.failed, f, round)
+	c.parks(f, l.Attempts+1)
 }
 
 func (ch *change) fail(f Failure) {
@@ -293,6 +296,9 @@ func (c *Changes) Committed(now time.Time) {
 		ch := c.byKey[k]
 		switch {
 		case ch.gone:
+			if e, ok := c.set.byKey[k]; ok && e.people {
+				c.news.Released = append(c.news.Released, e.Sequence)
+			}
 			c.set.remove(k)
 			continue
 		case ch.altered:

@@ -28,6 +28,8 @@ type entry struct {
 	item *Item     // that its letter is being tried for
 	at   time.Time // when there is something to do
 	n    int       // its place in the heap, -1 outside
+	// people: it has waited for people, or may have, before this owner.
+	people bool
 }
 
 // Counts are sequences by state, and since when the oldest has been set aside: zero when there is none.
@@ -52,7 +54,7 @@ func Load(ctx context.Context, q Querier, o Owner, first, last int) (*Set, error
 		if due != nil {
 			x.DueAt = *due
 		}
-		s.put(x, time.Time{})
+		s.put(x, time.Time{}).people = x.State != Retrying
 		return nil
 	})
 	if err != nil {
@@ -181,6 +183,7 @@ func (s *Set) put(x Sequence, now time.Time) *entry {
 		}
 	}
 	e.Sequence = x
+	e.people = e.people || x.State == Parked
 	s.count(x.State, 1)
 	switch x.State {
 	case Retrying:

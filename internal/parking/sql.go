@@ -4,7 +4,7 @@ import "sync"
 
 // texts are the statements for one schema.
 type texts struct {
-	load, open, add, alter, count, remove, park, failed, closed, hold, drop, forget, held, look, item, begin, end, tally, done string
+	load, open, add, alter, count, remove, park, failed, closed, hold, drop, forget, held, look, item, begin, end, lock, tally, done string
 }
 
 var known sync.Map // of schemas
@@ -17,7 +17,7 @@ func textsFor(o Owner) *texts {
 		load: o.sql(loadSQL), open: o.sql(openLetterSQL), add: o.sql(addSQL), alter: o.sql(alterSQL), count: o.sql(countSQL),
 		remove: o.sql(removeSQL), park: o.sql(parkSQL), failed: o.sql(failedSQL), closed: o.sql(closeSQL), hold: o.sql(holdSQL),
 		drop: o.sql(dropSQL), forget: o.sql(forgetSQL), held: o.sql(heldSQL), look: o.sql(lookSQL), item: o.sql(itemSQL), begin: o.sql(beginSQL),
-		end: o.sql(endSQL), tally: o.sql(tallySQL), done: o.sql(doneSQL),
+		end: o.sql(endSQL), lock: o.sql(lockSQL), tally: o.sql(tallySQL), done: o.sql(doneSQL),
 	}
 	known.Store(o.Schema, t)
 	return t

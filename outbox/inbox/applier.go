@@ -3,7 +3,6 @@ package inbox
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -66,11 +65,7 @@ func (p *plan) run(ctx context.Context, tx, guarded pgx.Tx, i int) (err error) {
 func (p *plan) call(ctx context.Context, tx pgx.Tx, e eventstore.RecordedEvent) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			if cause, ok := r.(error); ok {
-				err = fmt.Errorf("inbox: the handler of %s panicked: %w", p.a.in.ref.Name, cause)
-				return
-			}
-			err = fmt.Errorf("inbox: the handler of %s panicked: %v", p.a.in.ref.Name, r)
+			err = consumer.Panicked("inbox: the handler of "+p.a.in.ref.Name, r)
 		}
 	}()
 	return p.a.handle(ctx, tx, Message{RecordedEvent: e, Topic: p.a.in.cfg.Topic})

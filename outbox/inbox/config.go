@@ -94,6 +94,8 @@ type Config struct {
 	// Clock says what time it is, for pauses and gaps. Default time.Now.
 	Clock func() time.Time
 	// Logger gets a line per change of state, never one per message. Default: none.
+	// Besides there are one for each sequence that is parked, or released after that, and one for where a panic came from:
+	// at most ten of a kind in a second, and one that counts what was left out.
 	Logger *slog.Logger
 	// Observer is told of each batch, failure and gap. Default: none.
 	Observer eventstore.Observer

@@ -1,0 +1,30 @@
+package outbox
+
+import (
+	"strings"
+	"testing"
+)
+
+// The relay logs a line when a sequence is parked, with its topic, and one when it is released.
+func TestRelayLogsWhatItParks(t *testing.T) {
+	t.Parallel()
+	w := newRelayWorld(t)
+	key := keysOf(3, 64, 1)[0]
+	b := newPicky(isNumber(key, "2"))
+	var l relayLines
+	for i := 1; i <= 3; i++ {
+		w.enqueue("t", key, i, i)
+	}
+	w.start(w.relay(b, Config{Classify: permanent, Logger: l.logger()}))
+	w.sent()
+	relayEventually(t, "the parked sequence is logged", func() bool { return strings.Contains(l.String(), "sequence is parked") })
+	if text := l.String(); strings.Count(text, "sequence is parked") != 1 || !strings.Contains(text, "topic=t ") || !strings.Contains(text, "attempts=1 ") {
+		t.Errorf("the log is %s", text)
+	}
+	b.mend()
+	w.redrive("t", key)
+	relayEventually(t, "the release is logged", func() bool { return strings.Contains(l.String(), "sequence is released") })
+	if text := l.String(); strings.Count(text, "sequence is parked")+strings.Count(text, "sequence is released") != 2 {
+		t.Errorf("the log is %s", text)
+	}
+}

@@ -1,0 +1,41 @@
+package projection
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+)
+
+//go:noinline
+func runsIntoIt() { panic("hunter2") }
+
+// Where a panic of a handler or of a fold came from is in the log, once, and its value is not.
+func TestStackOfAPanicIsLogged(t *testing.T) {
+	t.Parallel()
+	v := counts("panicking")
+	v.Folds = []Fold[string, count]{On(ByStream, func(s count, _ Event[added]) count { runsIntoIt(); return s })}
+	for name, d := range map[string]Definition{
+		"fold":    v,
+		"handler": logged("falls_over", func(context.Context, pgx.Tx, Event[added]) error { runsIntoIt(); return nil }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, d)
+			w.append("s", added{1})
+			var l logLines
+			w.start(w.runner(Config{Attempts: 1, Logger: l.logger()}, d))
+			eventually(t, "both are logged", func() bool {
+				return strings.Contains(l.String(), "sequence is parked") && strings.Contains(l.String(), "handler panicked")
+			})
+			text := l.String()
+			if strings.Count(text, "handler panicked") != 1 || strings.Count(text, "projection.runsIntoIt") != 1 || !strings.Contains(text, "level=ERROR") {
+				t.Errorf("the log is %s", text)
+			}
+			if strings.Contains(text, "hunter2") {
+				t.Errorf("the value is in the log: %s", text)
+			}
+		})
+	}
+}
