@@ -2,8 +2,6 @@ package outbox
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -11,7 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/daybook-go/daybook/eventstore"
-	"github.com/daybook-go/daybook/internal/panics"
+	"github.com/daybook-go/daybook/internal/consumer"
 )
 
 // job is a message to publish, or a head when there is none.
@@ -223,7 +221,7 @@ func (l *lanes) send(at *lane, j job) error {
 func (l *lanes) publish(j job) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = &panicError{p, panics.Stack()}
+			err = consumer.Panicked("the publisher", p)
 		}
 	}()
 	var msg *message.Message
@@ -241,20 +239,4 @@ func (l *lanes) publish(j job) (err error) {
 	}
 	msg.SetContext(l.ctx)
 	return l.publisher.Publish(j.topic, msg)
-}
-
-// panicError is a panic of a publisher. Its stack goes to the log only.
-type panicError struct {
-	value any
-	stack string
-}
-
-func (e *panicError) Error() string { return fmt.Sprintf("the publisher panicked: %v", e.value) }
-
-func stackOf(err error) string {
-	var p *panicError
-	if errors.As(err, &p) {
-		return p.stack
-	}
-	return ""
 }

@@ -110,10 +110,10 @@ func (r *segment) troubled(err *PublishError) {
 	r.mu.Unlock()
 	if first {
 		log := r.log
-		if stack := stackOf(err); stack != "" {
+		if stack := consumer.StackOf(err); stack != "" {
 			log = log.With("stack", stack)
 		}
-		log.Warn("relay waits for the broker", "reason", err.Error())
+		log.Warn("relay waits for the broker", "reason", consumer.ReasonOf(err))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/consumer"
 	"github.com/daybook-go/daybook/internal/parking"
 	"github.com/daybook-go/daybook/internal/retry"
 )
@@ -125,7 +126,7 @@ func (l *publishing) setAside(at *lane, who blame, kind eventstore.FailureKind) 
 	}
 	f := l.failure(j, kind, refused.Err, 1)
 	if l.tenure.Parked().Len() == 0 {
-		l.log.Warn("relay sets messages aside, and goes on with others", "topic", j.topic, "key", f.Message.PartitionKey, "reason", refused.Error())
+		l.log.Warn("relay sets messages aside, and goes on with others", "topic", j.topic, "key", f.Message.PartitionKey, "reason", consumer.ReasonOf(refused))
 	}
 	c := l.change()
 	c.Park(f)
@@ -161,6 +162,7 @@ type failureTold struct {
 
 func (l *publishing) tellFailures() {
 	for _, f := range l.failed {
+		l.tenure.LogPanic(f.Failure, f.attempt)
 		l.cfg.Observer.ObserveFailure(eventstore.FailureObservation{
 			Consumer: l.ref.Name, Version: l.ref.Version, Topic: f.Topic, Type: f.Message.Type, Kind: f.Kind, Attempt: f.attempt,
 			Parked: f.Due.IsZero(), Err: f.Err,

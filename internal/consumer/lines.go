@@ -131,7 +131,7 @@ func (t *Tenure) logNews(news parking.News) {
 		m := p.Message
 		lines.log(log, slog.LevelWarn, lineParked, append(placeOf(p.Topic, m.PartitionKey, m.Partition),
 			"position", m.Position.String(), "type", m.Type, "kind", p.Kind.String(), "attempts", p.Attempts,
-			"letter", parking.LetterID(owner, p.Topic, m.Position).String(), "error", reasonOf(p.Err))...)
+			"letter", parking.LetterID(owner, p.Topic, m.Position).String(), "error", ReasonOf(p.Err))...)
 	}
 	for _, s := range news.Released {
 		lines.log(log, slog.LevelInfo, lineReleased, append(placeOf(s.Topic, s.Sequence, s.Partition), "since", s.Since)...)
@@ -149,8 +149,8 @@ func placeOf(topic, sequence string, partition int) []any {
 	return attrs
 }
 
-// reasonOf is what a line says of an error: of a panic not its value, which may hold what was sent.
-func reasonOf(err error) string {
+// ReasonOf is what a line in the log says of an error, 500 bytes of it at most: of a panic not its value, which may hold what was sent.
+func ReasonOf(err error) string {
 	if p := panicOf(err); p != nil {
 		return oneLine(p.what + " panicked: " + panics.Describe(p.value))
 	}
@@ -180,8 +180,8 @@ func oneLine(text string) string {
 	return text[:cut] + more
 }
 
-// logPanic logs where a panic came from, once: not for attempts after the first, unless it came from elsewhere before.
-func (t *Tenure) logPanic(f parking.Failure, attempt int) {
+// LogPanic logs where the panic came from that an attempt has ended in, if it has, once: not for attempts after the first, unless it came from elsewhere before.
+func (t *Tenure) LogPanic(f parking.Failure, attempt int) {
 	p := panicOf(f.Err)
 	if p == nil || !t.w.cfg.Lines.fresh(p.stack) && attempt != 1 {
 		return

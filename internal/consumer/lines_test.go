@@ -101,17 +101,17 @@ func TestLinesAreBounded(t *testing.T) {
 
 func TestReasonInALine(t *testing.T) {
 	t.Parallel()
-	text := reasonOf(errors.New("two\nlines\r\tand " + strings.Repeat("ä", 1000)))
+	text := ReasonOf(errors.New("two\nlines\r\tand " + strings.Repeat("ä", 1000)))
 	if strings.ContainsAny(text, "\n\r\t") || len(text) > maxReason || len(text) < maxReason-5 || !utf8.ValidString(text) {
 		t.Errorf("%d bytes: %q", len(text), text)
 	}
 	for _, value := range []any{"hunter2", errors.New("hunter2"), struct{ Secret string }{"hunter2"}} {
 		err := fmt.Errorf("wrapped: %w", Panicked("test: a handler", value))
-		if text := reasonOf(err); strings.Contains(text, "hunter2") || !strings.Contains(text, "test: a handler panicked") {
+		if text := ReasonOf(err); strings.Contains(text, "hunter2") || !strings.Contains(text, "test: a handler panicked") {
 			t.Errorf("%q", text)
 		}
 	}
-	if text := reasonOf((*silent)(nil)); text == "" { // its Error panics
+	if text := ReasonOf((*silent)(nil)); text == "" { // its Error panics
 		t.Error("nothing is said")
 	}
 }

@@ -26,6 +26,14 @@ func Panicked(what string, value any) error {
 	return e
 }
 
+// StackOf is where the panic in an error came from; empty when there is none.
+func StackOf(err error) string {
+	if p := panicOf(err); p != nil {
+		return p.stack
+	}
+	return ""
+}
+
 // alone is the panic without the error that was its value, whose methods may panic again.
 func (e *panicError) alone() error {
 	return &panicError{what: e.what, text: e.text, value: e.value, stack: e.stack}

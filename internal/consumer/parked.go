@@ -168,7 +168,7 @@ func (t *Tenure) tellParked() {
 
 // tellFailure tells of a failed attempt once it is written down, or at once when it does not count.
 func (t *Tenure) tellFailure(f parking.Failure, attempt int) {
-	t.logPanic(f, attempt)
+	t.LogPanic(f, attempt)
 	t.w.cfg.Observer.ObserveFailure(eventstore.FailureObservation{
 		Consumer: t.w.spec.Name, Version: t.w.spec.Version, Topic: f.Topic, Type: f.Message.Type, Kind: f.Kind, Attempt: attempt,
 		Parked: f.Due.IsZero() && f.Kind != eventstore.Environment, Err: f.Err,
