@@ -91,6 +91,14 @@ func printStatus(out io.Writer, st postgres.Status, left map[place]string, now t
 	if st.Blocker != nil {
 		fmt.Fprintf(out, "held by     %s\n", st.Blocker)
 	}
+	for _, slot := range st.Slots {
+		read := "nobody reads it"
+		if slot.Active {
+			read = "who reads it is behind"
+		}
+		fmt.Fprintf(out, "slot        %q keeps %.1f GB of write-ahead log, and %s: the disk fills until it moves or is dropped\n",
+			slot.Name, float64(slot.Kept)/(1<<30), read)
+	}
 	if len(st.Consumers) == 0 {
 		_, err := fmt.Fprintln(out, "consumers   none")
 		return err

@@ -160,7 +160,7 @@ func TestStatusEstimatesTheTimeLeft(t *testing.T) {
 	after := postgres.Status{SafeHead: at(100_000), Consumers: []postgres.ConsumerStatus{
 		row("twelve", 64_000, 36_000), row("fifteen", 64_000, 36_000), row("ten", 64_000, 36_000), row("even", 100_000, 0), row("new", 0, 100_000),
 		{Consumer: "stock", Kind: "inbox", Version: 1, Applied: at(7)},
-	}}
+	}, Slots: []postgres.SlotStatus{{Name: "search", Kept: 5 << 29}}}
 	left := timeLeft(before, after, 10*time.Second)
 	for name, want := range map[string]string{"twelve": "180 s", "fifteen": "72 s", "ten": "never, 1 worker short", "even": "0 s", "new": "", "stock": ""} {
 		if got := left[place{name, 1, 0}]; got != want {
@@ -171,7 +171,7 @@ func TestStatusEstimatesTheTimeLeft(t *testing.T) {
 	if err := printStatus(&out, after, left, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"LEFT", "180 s", "never, 1 worker short"} {
+	for _, want := range []string{`slot        "search" keeps 2.5 GB of write-ahead log, and nobody reads it`, "LEFT", "180 s", "never, 1 worker short"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is not in\n%s", want, &out)
 		}

@@ -146,3 +146,6 @@ func Serves(ctx context.Context, pool *pgxpool.Pool, schema string, version int)
 
 // SetIdleLimit changes how long f of WithStreamsLocked may do something else.
 func (s *Store) SetIdleLimit(d time.Duration) { s.idleLimit = d }
+
+// SlotsSQL reads replication slots that keep so many bytes.
+const SlotsSQL = slotsSQL

@@ -20,6 +20,18 @@ type Status struct {
 	// Blocker is who holds the head back, if anybody does.
 	Blocker   *Blocker
 	Consumers []ConsumerStatus
+	// Slots are the replication slots of the server that keep more than a gigabyte of its write-ahead log, whoever made them:
+	// Daybook uses none.
+	Slots []SlotStatus
+}
+
+// SlotStatus is a replication slot that lags; see pg_replication_slots in PostgreSQL's manual.
+type SlotStatus struct {
+	Name string
+	// Active: somebody reads it now.
+	Active bool
+	// Kept is how many bytes of write-ahead log the server cannot remove because of it.
+	Kept int64
 }
 
 // ConsumerStatus is the state of one segment of one consumer.
@@ -80,6 +92,13 @@ func (s *Store) Status(ctx context.Context) (Status, error) {
 	if err := s.run(ctx, p); err != nil {
 		return st, fmt.Errorf("postgres: read consumers: %w", err)
 	}
+	rows, err := s.pool.Query(ctx, slotsSQL, slotLags)
+	if err != nil {
+		return st, fmt.Errorf("postgres: read replication slots: %w", err)
+	}
+	if st.Slots, err = pgx.CollectRows(rows, pgx.RowToStructByPos[SlotStatus]); err != nil {
+		return st, fmt.Errorf("postgres: read replication slots: %w", err)
+	}
 	return st, nil
 }
 
@@ -98,6 +117,15 @@ func consumerStatus(row pgx.CollectableRow, head int64) (ConsumerStatus, error) 
 	}
 	return c, err
 }
+
+// slotLags is how many bytes of write-ahead log a slot may keep before anybody is told.
+const slotLags = 1 << 30
+
+const slotsSQL = `
+SELECT slot_name::text, active, pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint
+  FROM pg_replication_slots
+ WHERE pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn) >= $1::bigint
+ ORDER BY slot_name`
 
 // oldestUnsent is when the first message that a relay's segment g has not sent was recorded: of each partition the first,
 // by the index on partitions, from the block of positions on that the floor is in.
