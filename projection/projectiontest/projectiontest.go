@@ -95,7 +95,7 @@ func (s *Scenario[K, S]) Then(want map[K]S) *Scenario[K, S] {
 // apply runs a runner until it has come to the end, or stopped.
 func (s *Scenario[K, S]) apply() error {
 	end := make(chan struct{}, 1)
-	r, err := projection.NewRunner(s.pool, source{&s.h, end}, projection.Config{Attempts: 1}, s.view)
+	r, err := projection.NewRunner(s.pool, source{&s.h, end}, projection.Config{Attempts: 1, OnFailure: projection.Stop}, s.view)
 	if err != nil {
 		return err
 	}
