@@ -86,11 +86,18 @@ func Torture(t *testing.T, c Clients, s Server) {
 	w.published()
 	t.Logf("%d events appended within %v, all published and applied within %v", w.appended, stormed.Round(time.Millisecond),
 		time.Since(began).Round(time.Millisecond))
-	before := w.stats()
-	w.calm()
-	w.applied()
-	w.published()
-	w.fed(before, calmEvents)
+	for round := 1; ; round++ {
+		before := w.stats()
+		w.calm()
+		w.applied()
+		w.published()
+		if w.fed(before, calmEvents, round == calmRounds) || round == calmRounds {
+			break
+		}
+	}
+	if err := w.running["consumer"].stop(); err != nil {
+		t.Errorf("the consumer: %v", err)
+	}
 	w.judge()
 }
 

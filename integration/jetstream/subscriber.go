@@ -2,6 +2,7 @@ package jetstream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -27,12 +28,17 @@ type Subscriber struct {
 }
 
 // NewSubscriber connects a follower, which gets what is published from now on, in order. The server keeps it in memory and
-// forgets it a minute after it has gone: what a follower misses is in the store.
+// forgets it a minute after it has gone: what a follower misses is in the store. It has as many replicas as the stream: the
+// only one might be given to a node that is lost.
 func NewSubscriber(url string) (*Subscriber, error) {
 	return newSubscriber(url, false, func(ctx context.Context, js jetstream.JetStream, topic string) (jetstream.Consumer, error) {
-		return js.CreateConsumer(ctx, topic, jetstream.ConsumerConfig{
+		stream, err := js.Stream(ctx, topic)
+		if err != nil {
+			return nil, err
+		}
+		return stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
 			DeliverPolicy: jetstream.DeliverNewPolicy, AckPolicy: jetstream.AckNonePolicy,
-			MemoryStorage: true, Replicas: 1, InactiveThreshold: time.Minute,
+			MemoryStorage: true, Replicas: stream.CachedInfo().Config.Replicas, InactiveThreshold: time.Minute,
 		})
 	})
 }
@@ -83,10 +89,20 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	s.busy.Go(func() {
 		defer close(out)
 		defer func() { closing(); cancel(); ending(); messages.Stop() }()
-		for {
-			got, err := messages.Next()
-			if err != nil {
+		for seen := last(ctx, js, topic); ; {
+			got, err := messages.Next(jetstream.NextMaxWait(quietFor))
+			switch {
+			case errors.Is(err, nats.ErrTimeout):
+				// A consumer has been seen, after the loss of nodes, that lives and gets nothing any more.
+				if at := last(ctx, js, topic); !s.acks && at > seen {
+					return
+				}
+				continue
+			case err != nil:
 				return // the runner subscribes again
+			}
+			if at, err := got.Metadata(); err == nil {
+				seen = at.Sequence.Stream
 			}
 			if !s.deliver(ctx, got, out) {
 				return
@@ -94,6 +110,18 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		}
 	})
 	return out, nil
+}
+
+// quietFor is how long nothing may come before a follower looks whether there would have been something.
+const quietFor = 5 * time.Second
+
+// last is the number of the last message in the stream of a topic, or 0 when the server does not say.
+func last(ctx context.Context, js jetstream.JetStream, topic string) uint64 {
+	stream, err := js.Stream(ctx, topic)
+	if err != nil {
+		return 0
+	}
+	return stream.CachedInfo().State.LastSeq
 }
 
 // deliver hands a message over and waits for its acknowledgement. It returns false when the subscription ends.
