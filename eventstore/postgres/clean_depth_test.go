@@ -36,7 +36,7 @@ func outboxSize(t testing.TB, pool *pgxpool.Pool) (bytes, emptied int64) {
 // relay has a message set aside the outbox grows by what comes after it; the release gives all of it back.
 func TestTheOutboxStaysAsSmallAsWhatIsUnderway(t *testing.T) {
 	t.Parallel()
-	total := testscale.N(2_000_000) // a fiftieth, with the usual scale
+	total := testscale.N(1_000_000) // a hundredth, with the usual scale
 	if testscale.Factor() >= 1 {
 		total = 10_000_000
 	}

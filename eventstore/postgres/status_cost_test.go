@@ -98,7 +98,7 @@ func fillStore(t testing.TB, pool *pgxpool.Pool, n int) {
 // R-LB01: what dashboards and probes ask costs the same on a store of any size, but for a page of each sequence set aside.
 func TestStatusCostsTheSameOnALargeStore(t *testing.T) {
 	t.Parallel()
-	full := testscale.N(500_000) // events and messages; a tenth of that with the usual scale
+	full := testscale.N(300_000) // events and messages; a tenth of that with the usual scale
 	asked := map[string][2]int{}
 	for i, n := range []int{full / 10, full} {
 		pool := postgrestest.New(t)
