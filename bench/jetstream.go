@@ -74,6 +74,11 @@ func (b *jetStream) publisher() (message.Publisher, error) {
 	return wnats.NewPublisher(wnats.PublisherConfig{URL: "nats://" + b.door.Addr().String(), Marshaler: &wnats.NATSMarshaler{}}, nil)
 }
 
+// direct is a publisher without the delay.
+func (b *jetStream) direct() (message.Publisher, error) {
+	return wnats.NewPublisher(wnats.PublisherConfig{URL: b.server.ClientURL(), Marshaler: &wnats.NATSMarshaler{}}, nil)
+}
+
 func (b *jetStream) accept() {
 	for {
 		near, err := b.door.Accept()

@@ -89,9 +89,36 @@ func until(ctx context.Context, all <-chan struct{}, run func(context.Context) e
 	}
 }
 
-// againstForwarder publishes as many messages from the outbox as from the tables of watermill-sql, both into a broker that
-// costs nothing.
+// againstForwarder publishes as many messages from the outbox as from the tables of watermill-sql, into a broker that costs
+// nothing, and into a JetStream in this process, which confirms each.
 func againstForwarder(ctx context.Context, e *env, store *postgres.Store) ([]figure, error) {
+	free, err := forwarderRatio(ctx, e, store, "a broker that costs nothing", nil)
+	if err != nil {
+		return nil, err
+	}
+	broker, err := startJetStream(0)
+	if err != nil {
+		return nil, err
+	}
+	defer broker.close()
+	publisher, err := broker.direct()
+	if err != nil {
+		return nil, err
+	}
+	defer publisher.Close()
+	confirmed, err := forwarderRatio(ctx, e, store, "JetStream", publisher)
+	return []figure{free, confirmed}, err
+}
+
+func forwarderRatio(ctx context.Context, e *env, store *postgres.Store, name string, broker message.Publisher) (figure, error) {
+	into := func(count *counting) message.Publisher {
+		if broker == nil {
+			return count
+		}
+		open := make(chan struct{})
+		close(open)
+		return then{broker, count, open}
+	}
 	queue := wsql.SubscriberConfig{
 		SchemaAdapter:    wsql.DefaultPostgreSQLSchema{GeneratePayloadType: func(string) string { return "BYTEA" }, SubscribeBatchSize: 500},
 		OffsetsAdapter:   wsql.DefaultPostgreSQLOffsetsAdapter{},
@@ -100,31 +127,31 @@ func againstForwarder(ctx context.Context, e *env, store *postgres.Store) ([]fig
 	ratios := make([]float64, 0, rounds)
 	for range rounds {
 		if err := fillQueue(ctx, e.pool, queue, forwarded); err != nil {
-			return nil, err
+			return figure{}, err
 		}
 		to := newCounting(forwarded)
-		theirs, err := until(ctx, to.all, func(ctx context.Context) error { return forward(ctx, e.pool, queue, to) })
+		theirs, err := until(ctx, to.all, func(ctx context.Context) error { return forward(ctx, e.pool, queue, into(to)) })
 		if err != nil {
-			return nil, fmt.Errorf("forwarder: %w", err)
+			return figure{}, fmt.Errorf("forwarder: %w", err)
 		}
 		if err := appendEvents(ctx, store, forwarded); err != nil {
-			return nil, err
+			return figure{}, err
 		}
 		to = newCounting(forwarded)
 		ours, err := until(ctx, to.all, func(ctx context.Context) error {
-			relay, err := outbox.NewRelay(e.pool, store.Outbox(), to, outbox.Config{})
+			relay, err := outbox.NewRelay(e.pool, store.Outbox(), into(to), outbox.Config{})
 			if err != nil {
 				return err
 			}
 			return relay.Run(ctx)
 		})
 		if err != nil {
-			return nil, fmt.Errorf("relay: %w", err)
+			return figure{}, fmt.Errorf("relay: %w", err)
 		}
 		fmt.Printf("  %d messages by the forwarder in %s, by a relay in %s\n", forwarded, theirs.Round(time.Millisecond), ours.Round(time.Millisecond))
 		ratios = append(ratios, theirs.Seconds()/ours.Seconds())
 	}
-	return []figure{newFigure("relays", "relay, messages/s", "", "watermill-sql 4.1 and Watermill's forwarder", 5, true, ratios)}, nil
+	return newFigure("relays", "relay into "+name, "", "watermill-sql 4.1 and Watermill's forwarder", 5, true, ratios), nil
 }
 
 // forwarderTopic is where messages wait for the forwarder.
