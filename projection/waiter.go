@@ -139,6 +139,7 @@ type question struct {
 	names      []string
 	versions   []int32
 	patient    bool
+	looked     bool // at what is set aside, whether or not all have arrived
 }
 
 func newQuestion(token eventstore.Token) *question {
@@ -257,6 +258,7 @@ func (q *question) ask(ctx context.Context, db Querier) (*behindBy, error) {
 		}
 		farthest = farther(farthest, behind)
 	}
+	q.looked = true
 	return farthest, nil
 }
 
@@ -293,7 +295,9 @@ func (q *question) answer(rows pgx.Rows) (behind *behindBy, aside *consumer.Ref,
 	case state != "running" && !reached:
 		return nil, nil, &StoppedError{Projection: name, Version: version, State: state, Reason: reason, Since: since}
 	}
-	if parked {
+	// Who is in vain is told at once. After that it is looked at again when the projection has come far enough, not each time
+	// that it is asked how far it is.
+	if parked && (reached || !q.looked) {
 		aside = &consumer.Ref{Store: q.store, Name: name, Version: version}
 	}
 	if !reached {
