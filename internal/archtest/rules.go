@@ -56,7 +56,12 @@ var rules = []rule{
 	{pkg: "internal/parking", may: []string{"eventstore", "internal/retry"}, foreign: [][]string{ids, pgx}},
 	{pkg: "internal/consumer", may: []string{"eventstore", "internal/retry", "internal/parking", "internal/panics"}, foreign: [][]string{ids, pgx, small}},
 	{pkg: "projection", may: []string{"eventstore", "internal/consumer", "internal/parking", "internal/retry"}, foreign: [][]string{ids, pgx, small, codecs}},
-	{pkg: "saga", may: []string{"eventstore", "internal/consumer", "internal/parking", "internal/retry"}, foreign: [][]string{ids, pgx, small, codecs}},
+	{pkg: "internal/flow", may: []string{"eventstore"}, foreign: [][]string{ids}},
+	{pkg: "internal/timers", may: []string{"eventstore", "internal/panics", "internal/retry"}, foreign: [][]string{ids, pgx, small}},
+	{
+		pkg: "saga", may: []string{"eventstore", "internal/consumer", "internal/flow", "internal/panics", "internal/parking", "internal/retry", "internal/timers"},
+		foreign: [][]string{ids, pgx, small, codecs},
+	},
 	{
 		pkg: "outbox", may: []string{"eventstore", "internal/consumer", "internal/panics", "internal/parking", "internal/retry"},
 		foreign: [][]string{ids, pgx, small, watermill},
@@ -68,7 +73,7 @@ var rules = []rule{
 	{pkg: "outbox/deadletter", may: []string{"eventstore", "internal/parking", "internal/retry"}, foreign: [][]string{ids, pgx}},
 
 	{
-		pkg: "outbox/commands", may: []string{"eventstore", "internal/consumer", "outbox", "aggregate", "aggregate/bus", "aggregate/admission"},
+		pkg: "outbox/commands", may: []string{"eventstore", "internal/consumer", "internal/flow", "outbox", "aggregate", "aggregate/bus", "aggregate/admission"},
 		foreign: [][]string{ids, pgx, small, codecs},
 	},
 
@@ -78,7 +83,14 @@ var rules = []rule{
 	{pkg: "snapshot/snapshottest", may: []string{"snapshot", "eventstore"}, foreign: [][]string{ids, testTools}},
 	{pkg: "aggregate/aggregatetest", may: []string{"aggregate", "eventstore", "snapshot"}, foreign: [][]string{ids, testTools}},
 	{pkg: "projection/projectiontest", may: []string{"projection", "eventstore"}, foreign: [][]string{ids, pgx, testTools}},
-	{pkg: "saga/sagatest", may: []string{"saga", "eventstore"}, foreign: [][]string{ids, testTools}},
+	{
+		// Scenarios with crashes run on PostgreSQL, with a bus and a dispatcher.
+		pkg: "saga/sagatest", may: []string{
+			"saga", "eventstore", "eventstore/postgres", "eventstore/postgres/postgrestest", "aggregate", "aggregate/bus", "outbox",
+			"outbox/commands", "outbox/deadletter", "internal/flow", "internal/timers", "internal/testscale",
+		},
+		foreign: [][]string{ids, pgx, testTools},
+	},
 	{pkg: "outbox/outboxtest", may: []string{"outbox", "eventstore"}, foreign: [][]string{ids, testTools, watermill}},
 
 	// Plumbing and programs.
@@ -96,7 +108,7 @@ var rules = []rule{
 	{pkg: "eventstore/privacy/...", may: []string{"eventstore"}, foreign: [][]string{ids, {"github.com/tink-crypto/tink-go/v2"}}},
 	{pkg: "aggregate/...", may: []string{"aggregate", "eventstore", "snapshot", "internal/panics"}, foreign: [][]string{ids, small}},
 	{pkg: "projection/...", may: []string{"projection", "eventstore", "internal/consumer"}, foreign: [][]string{ids, pgx, small, codecs}},
-	{pkg: "saga/...", may: []string{"saga", "eventstore", "internal/consumer"}, foreign: [][]string{ids, pgx, small, codecs, {"github.com/adhocore/gronx"}}},
+	{pkg: "saga/...", may: []string{"saga", "eventstore", "internal/consumer", "internal/panics", "internal/retry", "internal/timers"}, foreign: [][]string{ids, pgx, small, codecs, {"github.com/adhocore/gronx"}}},
 	{pkg: "telemetry/...", may: []string{"..."}, foreign: [][]string{telemetry}},
 }
 
