@@ -32,8 +32,8 @@ CREATE TABLE {schema}.sagas (
   PRIMARY KEY (saga, key, run)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
 CREATE UNIQUE INDEX sagas_live ON {schema}.sagas (saga, key) WHERE ended_at IS NULL;
-CREATE INDEX sagas_stuck ON {schema}.sagas (saga, stuck_since) WHERE stuck <> '';
-CREATE INDEX sagas_open ON {schema}.sagas (saga, state, changed_at) WHERE ended_at IS NULL;
+CREATE INDEX sagas_stuck ON {schema}.sagas (saga, stuck_since, key, run) WHERE stuck <> '';
+CREATE INDEX sagas_open ON {schema}.sagas (saga, state, changed_at, key, run) WHERE ended_at IS NULL;
 CREATE INDEX sagas_ended ON {schema}.sagas (ended_at) WHERE ended_at IS NOT NULL;
 
 -- The timeline of an instance. Rows go with it.
@@ -109,7 +109,9 @@ CREATE TABLE {schema}.saga_plans (
   rate       double precision NOT NULL DEFAULT 0,            -- items a second; 0: no limit
   next_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
   created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-  ended_at   timestamptz
+  ended_at   timestamptz,
+  ended_by   text   NOT NULL DEFAULT '',                     -- who cancelled it, and why
+  ended_why  text   NOT NULL DEFAULT ''
 );
 CREATE INDEX saga_plans_running ON {schema}.saga_plans (saga, created_at) WHERE state = 'running';
 CREATE INDEX saga_plans_created ON {schema}.saga_plans (created_at);
@@ -125,3 +127,5 @@ CREATE TABLE {schema}.saga_plan_items (
   PRIMARY KEY (plan, item)
 );
 CREATE INDEX saga_plan_items_open ON {schema}.saga_plan_items (plan, item) WHERE state = 'open';
+-- What was decided for an instance.
+CREATE INDEX saga_plan_items_key ON {schema}.saga_plan_items (key, run);
