@@ -25,18 +25,31 @@ CREATE TABLE {schema}.sagas (
   tenant         text   NOT NULL DEFAULT '',
   correlation_id text   NOT NULL DEFAULT '',
   entries        bigint NOT NULL DEFAULT 0,                  -- how many lines of history there are
+  held           int    NOT NULL DEFAULT 0,                  -- how many rows it has in saga_inputs
+  began          bigint NOT NULL DEFAULT 0,                  -- the position of the event that began it
+  position       bigint NOT NULL DEFAULT 0,                  -- the highest of the events that it has seen
+  reopened       boolean NOT NULL DEFAULT false,             -- it had ended, and a late answer made it compensate; another run may be under way
   revision       bigint NOT NULL DEFAULT 1,
   started_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
   changed_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
   ended_at       timestamptz,
   PRIMARY KEY (saga, key, run)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
-CREATE UNIQUE INDEX sagas_live ON {schema}.sagas (saga, key) WHERE ended_at IS NULL;
+CREATE UNIQUE INDEX sagas_live ON {schema}.sagas (saga, key) WHERE ended_at IS NULL AND NOT reopened;
 CREATE INDEX sagas_stuck ON {schema}.sagas (saga, stuck_since, key, run) WHERE stuck <> '';
 CREATE INDEX sagas_open ON {schema}.sagas (saga, state, changed_at, key, run) WHERE ended_at IS NULL;
-CREATE INDEX sagas_ended ON {schema}.sagas (ended_at) WHERE ended_at IS NOT NULL;
+CREATE INDEX sagas_ended ON {schema}.sagas (saga, ended_at) WHERE ended_at IS NOT NULL;
+CREATE INDEX sagas_held ON {schema}.sagas (saga, key, run) WHERE held > 0;
 
--- The timeline of an instance. Rows go with it.
+-- What is known of a saga as a whole. Instances that have ended are removed after a while: no event up to `cleaned` begins one
+-- or brings about a command, should it come again.
+CREATE TABLE {schema}.saga_names (
+  saga    text COLLATE "C" PRIMARY KEY,
+  cleaned bigint NOT NULL DEFAULT 0
+);
+
+-- The timeline of an instance. Rows are removed with it. There are no foreign keys: managers alone write here, and looking up
+-- the instance for each line would cost more than the line.
 CREATE TABLE {schema}.saga_history (
   saga     text COLLATE "C" NOT NULL,
   key      text COLLATE "C" NOT NULL,
@@ -50,12 +63,11 @@ CREATE TABLE {schema}.saga_history (
   position bigint NOT NULL DEFAULT 0,
   actor    text   NOT NULL DEFAULT '',
   reason   text   NOT NULL DEFAULT '',
-  PRIMARY KEY (saga, key, run, entry),
-  FOREIGN KEY (saga, key, run) REFERENCES {schema}.sagas ON DELETE CASCADE
+  PRIMARY KEY (saga, key, run, entry)
 );
 
 -- What sagas have sent. A retry sends the stored bytes again. Dispatchers ask here before they carry out a command: one that
--- is closed is not carried out. Reactors keep theirs here too, with the event's id as the key and without an instance.
+-- is closed is not carried out. Reactors keep theirs here too, with the event's id as the key, run 0 and without an instance.
 CREATE TABLE {schema}.saga_commands (
   command      uuid PRIMARY KEY,
   saga         text COLLATE "C" NOT NULL,
@@ -73,11 +85,13 @@ CREATE TABLE {schema}.saga_commands (
   code         text   NOT NULL DEFAULT '',
   reason       text   NOT NULL DEFAULT '',
   closed       boolean NOT NULL DEFAULT false,               -- its step is over: it must not be carried out any more
+  position     bigint NOT NULL DEFAULT 0,                    -- of a reactor's: of the event that brought it about
   sent_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
   resent_at    timestamptz,
   replied_at   timestamptz
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05);
 CREATE INDEX saga_commands_of ON {schema}.saga_commands (saga, key, run, sent_at);
+CREATE INDEX saga_commands_alone ON {schema}.saga_commands (saga, sent_at) WHERE run = 0;
 
 -- What came for an instance that could not take it: because it is paused, or because no program has the version of its definition.
 CREATE TABLE {schema}.saga_inputs (
@@ -88,8 +102,7 @@ CREATE TABLE {schema}.saga_inputs (
   kind       text   NOT NULL,                                -- 'event', 'reply', 'timer'
   body       bytea  NOT NULL,                                -- msgpack
   arrived_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-  PRIMARY KEY (saga, key, run, input),
-  FOREIGN KEY (saga, key, run) REFERENCES {schema}.sagas ON DELETE CASCADE
+  PRIMARY KEY (saga, key, run, input)
 );
 
 -- What operators decide: a frozen plan that managers carry out, item by item, and that says who and why.
