@@ -292,3 +292,9 @@ type Reactor interface {
 func ReactorCommandID(reactor string, event uuid.UUID, n int) uuid.UUID {
 	return CommandID(Ref{Saga: reactor, Key: event.String(), Run: 1}, "", Do, n+1)
 }
+
+// Parts are what a definition is made of: one of them is set.
+type Parts struct {
+	Machine Machine
+	Reactor Reactor
+}

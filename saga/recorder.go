@@ -1,0 +1,4 @@
+package saga
+
+// recorder is where reactions put what they want.
+type recorder struct{}
