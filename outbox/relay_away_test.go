@@ -11,6 +11,7 @@ import (
 
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/eventstore/postgres"
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/internal/pgserver"
 	"github.com/daybook-go/daybook/internal/testscale"
 )
@@ -58,18 +59,18 @@ func TestRelaySurvivesPostgres(t *testing.T) {
 			t.Fatal(err)
 		}
 		at <- ""
-		relayEventually(t, "health says that the database is away", func() bool {
+		livetest.Eventually(t, "health says that the database is away", func() bool {
 			h := r.Health(t.Context())
 			return !h.Ready && h.State == "waiting" && h.Reason != ""
 		})
 		if err := server.Restart(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		relayEventually(t, "the database is back", func() bool { return pool.Ping(t.Context()) == nil })
+		livetest.Eventually(t, "the database is back", func() bool { return pool.Ping(t.Context()) == nil })
 		pool.Reset()
 		w.sent()
 	}
-	relayEventually(t, "health is ready", func() bool { return r.Health(t.Context()).Ready })
+	livetest.Eventually(t, "health is ready", func() bool { return r.Health(t.Context()).Ready })
 	if got, want := checkRepeats(t, b.all()), w.stored(); got != want || want != 615 {
 		t.Errorf("%d messages arrived, want %d", got, want)
 	}
@@ -121,15 +122,15 @@ func TestRelayMemoryIsFlat(t *testing.T) {
 		runtime.GC()
 		return rows.alive.Load()
 	}
-	relayEventually(t, "only two pages are in memory while the broker blocks", func() bool { return alive() <= 2 })
+	livetest.Eventually(t, "only two pages are in memory while the broker blocks", func() bool { return alive() <= 2 })
 	close(release)
-	relayEventually(t, "all is sent", func() bool {
+	livetest.Eventually(t, "all is sent", func() bool {
 		if at := alive(); at > 50 { // two, and what became garbage since the collector looked
 			t.Fatalf("%d pages are in memory", at)
 		}
 		return w.cursor() >= w.head()
 	})
-	relayEventually(t, "no page is in memory at the end", func() bool { return alive() == 0 })
+	livetest.Eventually(t, "no page is in memory at the end", func() bool { return alive() == 0 })
 	if accepted.Load() < int64(n) {
 		t.Errorf("%d messages arrived, want %d", accepted.Load(), n)
 	}
@@ -152,7 +153,7 @@ func TestRelayWaitsForTheStore(t *testing.T) {
 	rows.fail.Store(true)
 	w.start(r)
 	w.send(3, "t", 1)
-	relayEventually(t, "health says so", func() bool { return r.Health(t.Context()).State == "waiting" })
+	livetest.Eventually(t, "health says so", func() bool { return r.Health(t.Context()).State == "waiting" })
 	rows.fail.Store(false)
 	w.sent()
 	if n := checkRepeats(t, b.all()); n != 3 {

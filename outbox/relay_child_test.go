@@ -1,25 +1,18 @@
 package outbox
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
-	ossignal "os/signal"
-	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/daybook-go/daybook/eventstore/postgres"
+	"github.com/daybook-go/daybook/internal/livetest"
 )
 
 // The crash tests run this test binary again as a process of its own, which runs a relay and can be killed or stopped at
@@ -69,12 +62,7 @@ func (wireBroker) Close() error { return nil }
 
 func relayChild() error {
 	ctx := context.Background()
-	cfg, err := pgxpool.ParseConfig(os.Getenv(relayChildURL))
-	if err != nil {
-		return err
-	}
-	cfg.MaxConns = 4
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	pool, err := livetest.Pool(ctx, os.Getenv(relayChildURL), 4)
 	if err != nil {
 		return err
 	}
@@ -82,43 +70,12 @@ func relayChild() error {
 	if err != nil {
 		return err
 	}
-	place, visit, signal := "", 0, syscall.SIGKILL
-	if at := os.Getenv(relayChildAt); at != "" {
-		parts := strings.Split(at, ":")
-		place = parts[0]
-		visit, _ = strconv.Atoi(parts[1])
-		if parts[2] == "stop" {
-			signal = syscall.SIGSTOP
-		}
-	}
 	run := Config{Logger: slog.New(slog.NewTextHandler(os.Stdout, nil)), Classify: permanent}
-	var lease, refuses string
-	if n, err := fmt.Sscan(os.Getenv(relayChildOpts), &lease, &run.BatchSize, &refuses); n < 2 {
+	var refuses string
+	if run.Lease, run.BatchSize, refuses, err = livetest.LeaseAndBatch(os.Getenv(relayChildOpts)); err != nil {
 		return err
 	}
-	if run.Lease, err = time.ParseDuration(lease); err != nil {
-		return err
-	}
-	var mu sync.Mutex
-	visits := 0
-	reached := func(at string) {
-		mu.Lock()
-		visiting := at == place
-		if visiting {
-			visits++
-			visiting = visits == visit
-		}
-		mu.Unlock()
-		if !visiting {
-			return
-		}
-		woken := make(chan os.Signal, 1)
-		ossignal.Notify(woken, syscall.SIGCONT)
-		fmt.Println("at", at)
-		_ = syscall.Kill(os.Getpid(), signal)
-		<-woken // the signal may be taken by another thread, and this one would go on for a moment; killed, it never comes
-		fmt.Println("awake")
-	}
+	reached := livetest.Reaching(os.Getenv(relayChildAt))
 	run.probe = reached
 	r, err := NewRelay(pool, store.Outbox(), wireBroker{reached, refuses}, run)
 	if err != nil {
@@ -128,94 +85,26 @@ func relayChild() error {
 	return r.Run(ctx)
 }
 
-// relayProcess is a child with its output by line.
-type relayProcess struct {
-	t     *testing.T
-	cmd   *exec.Cmd
-	lines chan string
-	ended chan error
-}
-
 // spawnRelay starts a child whose messages go to b.
-func (w *relayWorld) spawnRelay(t *testing.T, b *tape, at, opts string) *relayProcess {
+func (w *relayWorld) spawnRelay(t *testing.T, b *tape, at, opts string) *livetest.Process {
 	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &relayProcess{t: t, cmd: exec.Command(exe, "-test.run=^$"), lines: make(chan string, 1000), ended: make(chan error, 1)}
-	p.cmd.Env = append(os.Environ(), relayChildURL+"="+w.pool.Config().ConnString(), relayChildAt+"="+at, relayChildOpts+"="+opts)
-	p.cmd.Stderr = os.Stderr
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		for s := bufio.NewScanner(out); s.Scan(); {
-			line := s.Text()
+	return livetest.Spawn(t, livetest.Child{
+		Env: []string{relayChildURL + "=" + w.pool.Config().ConnString(), relayChildAt + "=" + at, relayChildOpts + "=" + opts},
+		Takes: func(line string) bool {
+			if !strings.HasPrefix(line, "{") {
+				return false
+			}
 			var m wireMessage
-			switch {
-			case !strings.HasPrefix(line, "{"):
-				p.lines <- line
-			case json.Unmarshal([]byte(line), &m) != nil:
-				p.lines <- "broken: " + line
-			default:
+			err := json.Unmarshal([]byte(line), &m)
+			if err == nil {
 				msg := message.NewMessage(m.UUID, m.Payload)
 				msg.Metadata = m.Metadata
-				if err := b.Publish(m.Topic, msg); err != nil {
-					p.lines <- "broken: " + err.Error()
-				}
+				err = b.Publish(m.Topic, msg)
 			}
-		}
-	}()
-	go func() { <-read; p.ended <- p.cmd.Wait() }()
-	t.Cleanup(func() {
-		p.kill()
-		<-read
+			if err != nil {
+				t.Errorf("a message of the child: %v: %s", err, line)
+			}
+			return true
+		},
 	})
-	return p
-}
-
-func (p *relayProcess) kill() {
-	_ = p.cmd.Process.Kill() // an ended process needs no end
-}
-
-func (p *relayProcess) signal(s syscall.Signal) {
-	p.t.Helper()
-	if err := p.cmd.Process.Signal(s); err != nil {
-		p.t.Fatal(err)
-	}
-}
-
-// says waits for a line that contains a text, and returns it.
-func (p *relayProcess) says(text string) string {
-	p.t.Helper()
-	late := time.After(relayPatience)
-	for {
-		select {
-		case got := <-p.lines:
-			if strings.Contains(got, "broken: ") {
-				p.t.Fatal(got)
-			}
-			if strings.Contains(got, text) {
-				return got
-			}
-		case <-late:
-			p.t.Fatalf("the child did not say %q within %v", text, relayPatience)
-		}
-	}
-}
-
-func (p *relayProcess) dies() {
-	p.t.Helper()
-	select {
-	case <-p.ended:
-	case <-time.After(relayPatience):
-		p.t.Fatal("the child did not die")
-	}
 }

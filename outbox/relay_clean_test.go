@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/livetest"
 )
 
 // follow registers a consumer of topic "t" that has passed what lies at or below floor.
@@ -37,9 +38,9 @@ func TestRelayCleans(t *testing.T) {
 	b := &tape{}
 	w.start(w.relay(b, cfg))
 	w.sent()
-	relayEventually(t, "what both have passed is gone", func() bool { return w.stored() == 50 })
+	livetest.Eventually(t, "what both have passed is gone", func() bool { return w.stored() == 50 })
 	w.exec("UPDATE daybook.segments SET floor = $1 WHERE consumer = 'slow'", w.head())
-	relayEventually(t, "all is gone", func() bool { return w.stored() == 1 })
+	livetest.Eventually(t, "all is gone", func() bool { return w.stored() == 1 })
 	if strings.Contains(lines.String(), "lost") {
 		t.Errorf("the log says:\n%s", lines.String())
 	}
@@ -65,7 +66,7 @@ func TestRelayKeepsWhatIsNotSent(t *testing.T) {
 		return nil
 	}}
 	w.start(w.relay(b, Config{CleanEvery: 10 * time.Millisecond, BatchSize: 20}))
-	relayEventually(t, "the two pages before are gone", func() bool { return w.stored() == 60 })
+	livetest.Eventually(t, "the two pages before are gone", func() bool { return w.stored() == 60 })
 	<-time.After(100 * time.Millisecond)
 	if got := w.stored(); got != 60 || w.cursor() != 40 {
 		t.Errorf("%d messages are left with the cursor at %d", got, w.cursor())
@@ -86,8 +87,8 @@ func TestRelayNamesTheLost(t *testing.T) {
 	w.follow("fast", w.head())
 	var lines relayLines
 	w.start(w.relay(&tape{}, Config{CleanEvery: 10 * time.Millisecond, Retention: 300 * time.Millisecond, Logger: lines.logger()}))
-	relayEventually(t, "all is gone", func() bool { return w.stored() == 1 })
-	relayEventually(t, "the log says whom that cost", func() bool { return strings.Contains(lines.String(), "is lost") })
+	livetest.Eventually(t, "all is gone", func() bool { return w.stored() == 1 })
+	livetest.Eventually(t, "the log says whom that cost", func() bool { return strings.Contains(lines.String(), "is lost") })
 	text := lines.String()
 	for _, want := range []string{"level=WARN", "topic=t", `group="of search"`, "consumer=search", "version=7", fmt.Sprint("floor=", 10)} {
 		if !strings.Contains(text, want) {
@@ -107,11 +108,11 @@ func TestRelayPublishesWithoutCleaning(t *testing.T) {
 	var lines relayLines
 	b := &tape{}
 	w.start(w.relay(b, Config{CleanEvery: 5 * time.Millisecond, Logger: lines.logger()}))
-	relayEventually(t, "the log says so", func() bool { return strings.Contains(lines.String(), "cannot clean") })
+	livetest.Eventually(t, "the log says so", func() bool { return strings.Contains(lines.String(), "cannot clean") })
 	w.send(5, "t", 1)
 	w.sent()
 	w.exec("ALTER FUNCTION daybook.raise_no_more RENAME TO raise_cleaned")
-	relayEventually(t, "the log says that it is well", func() bool { return strings.Contains(lines.String(), "cleans the outbox again") })
+	livetest.Eventually(t, "the log says that it is well", func() bool { return strings.Contains(lines.String(), "cleans the outbox again") })
 	if n := strings.Count(lines.String(), "cannot clean"); n != 1 {
 		t.Errorf("the log says it %d times", n)
 	}
@@ -147,7 +148,7 @@ func TestRelayBehindTheCleaning(t *testing.T) {
 	}
 	w.send(3, "t", 1)
 	close(gate.open)
-	relayEventually(t, "the frozen relay notices", func() bool { return frozen.Health(t.Context()).State == "standby" })
+	livetest.Eventually(t, "the frozen relay notices", func() bool { return frozen.Health(t.Context()).State == "standby" })
 	if n := len(first.messages()); n != 10 {
 		t.Errorf("the frozen relay published %d messages, want the 10 from before", n)
 	}
@@ -192,7 +193,7 @@ func TestRelayEndsWhileTheBrokerRefuses(t *testing.T) {
 	r := w.relay(b, Config{quiet: time.Hour})
 	w.send(1, "t", 1)
 	stop := w.start(r)
-	relayEventually(t, "the broker refuses", func() bool { return more.Load() > 2 && r.Health(t.Context()).State == "waiting" })
+	livetest.Eventually(t, "the broker refuses", func() bool { return more.Load() > 2 && r.Health(t.Context()).State == "waiting" })
 	stop()
 	if beyond := relayAsk[int](w, `SELECT count(*) FROM daybook.outbox_tails t, daybook.segments s
 		WHERE s.consumer = 'outbox-relay' AND t.partition BETWEEN s.first_partition AND s.last_partition AND t.position > s.floor`); beyond != 0 {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/internal/testscale"
 )
 
@@ -37,14 +38,14 @@ func TestRelayKilledAtEveryPlace(t *testing.T) {
 				case probePublished, probeCommitted:
 					visit = 1 + round
 				}
-				w.spawnRelay(t, tapes.add(), fmt.Sprintf("%s:%d:kill", place, visit), fmt.Sprint("300ms ", page)).dies()
+				w.spawnRelay(t, tapes.add(), fmt.Sprintf("%s:%d:kill", place, visit), fmt.Sprint("300ms ", page)).Dies()
 			}
 			w.append("routed", "last", 1)
 			began := time.Now()
 			last := w.spawnRelay(t, tapes.add(), "", "300ms 100")
 			w.sent()
-			last.kill()
-			last.dies()
+			last.Kill()
+			last.Dies()
 			if took := time.Since(began); took > 10*time.Second {
 				t.Errorf("the last relay took %v with a lease of 300 ms", took)
 			}
@@ -74,23 +75,23 @@ func TestRelaysKilledAtRandom(t *testing.T) {
 	w := newRelayWorld(t)
 	w.keep()
 	var tapes relayTapes
-	var standby *relayProcess
+	var standby *livetest.Process
 	for range testscale.N(60) {
 		p := standby
 		standby = w.spawnRelay(t, tapes.add(), "", "200ms 7")
-		standby.says("running")
+		standby.Says("running")
 		for range 10 {
 			w.send(1+random.IntN(5), "t", random.IntN(6))
 		}
 		<-time.After(time.Duration(random.IntN(80)) * time.Millisecond)
 		if p != nil {
-			p.kill()
-			p.dies()
+			p.Kill()
+			p.Dies()
 		}
 	}
 	w.sent()
-	standby.kill()
-	standby.dies()
+	standby.Kill()
+	standby.Dies()
 	if got, want := checkRepeats(t, tapes.all()...), w.stored(); got != want {
 		t.Errorf("%d messages arrived, want %d", got, want)
 	}
@@ -107,7 +108,7 @@ func TestRelayFrozen(t *testing.T) {
 	w.send(30, "t", 1)
 	w.append("routed", "s", 20)
 	frozen := w.spawnRelay(t, late, atBroker+":15:stop", lease.String()+" 100")
-	frozen.says("at " + atBroker)
+	frozen.Says("at " + atBroker)
 	asleep := time.Now()
 	stop := w.start(w.relay(b, Config{Lease: lease}))
 	w.sent()
@@ -119,11 +120,11 @@ func TestRelayFrozen(t *testing.T) {
 	owners := w.owners()
 	<-time.After(time.Until(asleep.Add(2 * lease)))
 	before := len(late.messages())
-	frozen.signal(syscall.SIGCONT)
-	frozen.says("awake")
-	frozen.says("another owner has taken over")
+	frozen.Signal(syscall.SIGCONT)
+	frozen.Says("awake")
+	frozen.Says("another owner has taken over")
 	w.balanced(2) // it is there again, and has its part
-	relayEventually(t, "its message in hand arrives late", func() bool { return len(late.messages()) > before })
+	livetest.Eventually(t, "its message in hand arrives late", func() bool { return len(late.messages()) > before })
 	w.send(10, "t", 1)
 	w.sent()
 	if slices.Compact(slices.Sorted(slices.Values(owners)))[0] == "" || len(slices.Compact(owners)) != 1 {
@@ -145,7 +146,7 @@ func TestRelayOvertakenIsFenced(t *testing.T) {
 	frozen := w.spawnRelay(t, late, atBroker+":15:stop", "5m 100") // nothing runs out or is renewed while the test lasts
 	w.balanced(1)
 	w.send(30, "t", 1)
-	frozen.says("at " + atBroker)
+	frozen.Says("at " + atBroker)
 	if n := w.exec("UPDATE daybook.segments SET expires_at = '-infinity' WHERE consumer = 'outbox-relay'"); n != segments {
 		t.Fatalf("%d leases ran out, want %d", n, segments)
 	}
@@ -155,9 +156,9 @@ func TestRelayOvertakenIsFenced(t *testing.T) {
 	w.send(5, "t", 1)
 	w.sent()
 	cursor, tail := w.cursor(), relayAsk[int64](w, "SELECT position FROM daybook.outbox_tails")
-	frozen.signal(syscall.SIGCONT)
-	frozen.says("awake")
-	if line := frozen.says("another owner has taken over"); !strings.Contains(line, "DB002") {
+	frozen.Signal(syscall.SIGCONT)
+	frozen.Says("awake")
+	if line := frozen.Says("another owner has taken over"); !strings.Contains(line, "DB002") {
 		t.Errorf("%s: want it refused by the fence", line)
 	}
 	if n := len(late.messages()); n != 30 {

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/outbox/deadletter"
 )
 
@@ -29,27 +30,27 @@ func TestRelayWaitsUntilThereIsRoom(t *testing.T) {
 	}
 	r := w.relay(b, Config{Classify: permanent, MaxParked: 2})
 	w.start(r)
-	relayEventually(t, "two keys are set aside", func() bool { return w.aside("") == 2 })
+	livetest.Eventually(t, "two keys are set aside", func() bool { return w.aside("") == 2 })
 	w.enqueue("t", keys[2], 1, 2)
 	waits := func() bool { h := r.Health(t.Context()); return !h.Ready && h.State == "waiting" }
-	relayEventually(t, "the relay waits", waits)
+	livetest.Eventually(t, "the relay waits", waits)
 	letter := relayAsk[uuid.UUID](w, "SELECT letter FROM daybook.letters WHERE sequence = $1", keys[0])
 	discarded := relayAsk[int64](w, "SELECT position FROM daybook.letters WHERE letter = $1", letter)
 	if _, err := w.letters().Discard(context.Background(), deadletter.One(letter), deadletter.Options{Actor: "ada", Reason: "too large"}); err != nil {
 		t.Fatal(err)
 	}
 	// What is behind it is refused as well, and takes its place.
-	relayEventually(t, "the next of the key is tried", func() bool {
+	livetest.Eventually(t, "the next of the key is tried", func() bool {
 		return relayAsk[int](w, "SELECT count(*)::int FROM daybook.letters WHERE sequence = $1 AND position > $2", keys[0], discarded) == 1
 	})
 	mended.Store(true)
 	w.redrive("t", keys[1])
-	relayEventually(t, "one key is released, and another has its place", func() bool {
+	livetest.Eventually(t, "one key is released, and another has its place", func() bool {
 		return w.aside("") == 2 && relayAsk[int](w, "SELECT count(*)::int FROM daybook.parked WHERE sequence = $1", keys[2]) == 1
 	})
 	same(t, "the key that is mended", b.effects(keys[1]), []string{"1 again", "2 again"})
 	w.enqueue("t", keys[3], 1, 2)
-	relayEventually(t, "the relay waits again", waits)
+	livetest.Eventually(t, "the relay waits again", waits)
 	b.mend()
 	w.sent()
 	same(t, "the last key", b.effects(keys[3]), []string{"1", "2"})
@@ -71,7 +72,7 @@ func TestHeadsThatWereRefusedComeLater(t *testing.T) {
 	w.start(w.relay(b, Config{HeadTopics: []string{"followed"}}))
 	w.send(1, "other", 11)
 	w.sent()
-	relayEventually(t, "heads are refused", func() bool { return refused.Load() > 0 })
+	livetest.Eventually(t, "heads are refused", func() bool { return refused.Load() > 0 })
 	head := w.head()
 	works.Store(true)
 	w.everybodyTold(&b.tape, "followed", head)

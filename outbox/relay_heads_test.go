@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/livetest"
 )
 
 // told is how far each partition of a topic was told to be complete.
@@ -26,7 +27,7 @@ func told(all []taken, topic string) map[int]int64 {
 // everybodyTold waits until all partitions of a topic were told of a position.
 func (w *relayWorld) everybodyTold(b *tape, topic string, position int64) {
 	w.t.Helper()
-	relayEventually(w.t, fmt.Sprintf("all partitions of %q are told of %d", topic, position), func() bool {
+	livetest.Eventually(w.t, fmt.Sprintf("all partitions of %q are told of %d", topic, position), func() bool {
 		to := told(b.all(), topic)
 		for p := range w.store.Partitions() {
 			if to[p] < position {
@@ -149,7 +150,7 @@ func TestRelayHeadsAreRare(t *testing.T) {
 	w.send(1, "t", 1)
 	written.Store(w.head())
 	stop := w.start(w.relay(b, Config{HeadEvery: every, Lanes: 1}))
-	relayEventually(t, "heads come four times", func() bool {
+	livetest.Eventually(t, "heads come four times", func() bool {
 		w.append("foreign", "f", 1)
 		written.Store(w.head())
 		return n.Load() >= 4

@@ -10,6 +10,7 @@ import (
 
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/internal/consumer"
+	"github.com/daybook-go/daybook/internal/livetest"
 )
 
 // A publisher that does not return is no relay that runs well, also when it has refused nothing.
@@ -38,17 +39,17 @@ func TestRelayHealthWhilePublishDoesNotReturn(t *testing.T) {
 		began := time.Now()
 		w.send(1, "o", 1)
 		<-entered
-		relayEventually(t, "it is not ready", func() bool { return !r.Health(t.Context()).Ready })
+		livetest.Eventually(t, "it is not ready", func() bool { return !r.Health(t.Context()).Ready })
 		h := r.Health(t.Context())
 		if h.State != "waiting" || !strings.Contains(h.Reason, `on topic "o" has not returned for `) || !strings.Contains(h.Reason, "give the publisher a time-out") ||
 			h.Since.Before(began) || time.Since(h.Since) < 50*time.Millisecond {
 			t.Errorf("%+v", h)
 		}
-		relayEventually(t, "a line says so", func() bool { return strings.Count(lines.String(), "relay waits for the publisher") == round })
+		livetest.Eventually(t, "a line says so", func() bool { return strings.Count(lines.String(), "relay waits for the publisher") == round })
 		release <- struct{}{}
 		w.sent()
-		relayEventually(t, "it is ready", func() bool { return r.Health(t.Context()).Ready })
-		relayEventually(t, "a line says that it is over", func() bool {
+		livetest.Eventually(t, "it is ready", func() bool { return r.Health(t.Context()).Ready })
+		livetest.Eventually(t, "a line says that it is over", func() bool {
 			return strings.Count(lines.String(), "level=INFO msg=\"relay no longer waits for the publisher\"") == round
 		})
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/projection"
 )
 
@@ -29,18 +30,18 @@ func TestRelayFrozenSinceBeforeTheParking(t *testing.T) {
 	b, late := newPicky(isNumber(key, "2")), &tape{}
 	w.enqueue("t", key, 1, 5)
 	frozen := w.spawnRelay(t, late, atBroker+":2:stop", "1s 100")
-	frozen.says("at " + atBroker)
+	frozen.Says("at " + atBroker)
 	w.start(w.relay(b, Config{Classify: permanent, Lease: time.Second}))
-	relayEventually(t, "the sequence is parked", func() bool { return w.aside("parked") == 1 })
+	livetest.Eventually(t, "the sequence is parked", func() bool { return w.aside("parked") == 1 })
 	before := len(late.messages())
-	frozen.signal(syscall.SIGCONT)
-	frozen.says("awake")
-	relayEventually(t, "its message in hand arrives late", func() bool { return len(late.messages()) > before })
-	frozen.kill()
-	frozen.dies()
+	frozen.Signal(syscall.SIGCONT)
+	frozen.Says("awake")
+	livetest.Eventually(t, "its message in hand arrives late", func() bool { return len(late.messages()) > before })
+	frozen.Kill()
+	frozen.Dies()
 	b.mend()
 	w.redrive("t", key)
-	relayEventually(t, "the sequence is released", func() bool { return w.aside("") == 0 })
+	livetest.Eventually(t, "the sequence is released", func() bool { return w.aside("") == 0 })
 	w.enqueue("t", key, 6, 6)
 	w.sent()
 	got := b.effects(key)
@@ -114,7 +115,7 @@ func TestOneRefusedMessageHoldsNobody(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	relayEventually(t, "the projection follows", func() bool { return s.Health(t.Context()).State == "following" })
+	livetest.Eventually(t, "the projection follows", func() bool { return s.Health(t.Context()).State == "following" })
 
 	ids := idsOf(3, streams)
 	b := newPicky(func(got received) error {
@@ -136,15 +137,15 @@ func TestOneRefusedMessageHoldsNobody(t *testing.T) {
 	}
 	began := time.Now()
 	w.start(w.relay(forward{b, channel}, Config{Classify: permanent}))
-	relayEventually(t, "the projection has everything", func() bool { return count(applied) >= streams*each })
-	relayEventually(t, "the listener has the other keys", func() bool { return count(heard) >= streams*each-4 })
+	livetest.Eventually(t, "the projection has everything", func() bool { return count(applied) >= streams*each })
+	livetest.Eventually(t, "the listener has the other keys", func() bool { return count(heard) >= streams*each-4 })
 	t.Logf("after %v", time.Since(began))
 	if n := w.aside("parked"); n != 1 {
 		t.Errorf("%d sequences are parked", n)
 	}
 	b.mend()
 	w.redrive("events", "routed-"+ids[0])
-	relayEventually(t, "the listener has everything", func() bool { return count(heard) >= streams*each })
+	livetest.Eventually(t, "the listener has everything", func() bool { return count(heard) >= streams*each })
 	mu.Lock()
 	defer mu.Unlock()
 	for _, id := range ids {
@@ -196,7 +197,7 @@ func TestRelayWaitsWhenTooMuchIsSetAside(t *testing.T) {
 	}
 	r := w.relay(b, Config{Classify: permanent, MaxParked: 2})
 	w.start(r)
-	relayEventually(t, "the relay waits", func() bool { h := r.Health(t.Context()); return !h.Ready && h.State == "waiting" })
+	livetest.Eventually(t, "the relay waits", func() bool { h := r.Health(t.Context()); return !h.Ready && h.State == "waiting" })
 	if n := len(b.messages()); n > 4 {
 		t.Errorf("%d markers, for two keys of two messages", n)
 	}
@@ -209,6 +210,6 @@ func TestRelayWaitsWhenTooMuchIsSetAside(t *testing.T) {
 	for _, key := range keys[:2] {
 		w.redrive("t", key)
 	}
-	relayEventually(t, "the sequences are released", func() bool { return w.aside("") == 0 })
+	livetest.Eventually(t, "the sequences are released", func() bool { return w.aside("") == 0 })
 	same(t, "the first key", b.effects(keys[0]), []string{"1 again", "2 again"})
 }

@@ -3,6 +3,8 @@ package outbox
 import (
 	"strings"
 	"testing"
+
+	"github.com/daybook-go/daybook/internal/livetest"
 )
 
 // The relay logs a line when a sequence is parked, with its topic, and one when it is released.
@@ -17,13 +19,13 @@ func TestRelayLogsWhatItParks(t *testing.T) {
 	}
 	w.start(w.relay(b, Config{Classify: permanent, Logger: l.logger()}))
 	w.sent()
-	relayEventually(t, "the parked sequence is logged", func() bool { return strings.Contains(l.String(), "sequence is parked") })
+	livetest.Eventually(t, "the parked sequence is logged", func() bool { return strings.Contains(l.String(), "sequence is parked") })
 	if text := l.String(); strings.Count(text, "sequence is parked") != 1 || !strings.Contains(text, "topic=t ") || !strings.Contains(text, "attempts=1 ") {
 		t.Errorf("the log is %s", text)
 	}
 	b.mend()
 	w.redrive("t", key)
-	relayEventually(t, "the release is logged", func() bool { return strings.Contains(l.String(), "sequence is released") })
+	livetest.Eventually(t, "the release is logged", func() bool { return strings.Contains(l.String(), "sequence is released") })
 	if text := l.String(); strings.Count(text, "sequence is parked")+strings.Count(text, "sequence is released") != 2 {
 		t.Errorf("the log is %s", text)
 	}
@@ -50,7 +52,7 @@ func TestRelayLogsAPanicOfThePublisher(t *testing.T) {
 	w.start(w.relay(b, Config{Classify: permanent, Logger: l.logger()}))
 	w.sent()
 	const panicked = `msg="handler panicked"`
-	relayEventually(t, "it is logged", func() bool { return strings.Contains(l.String(), panicked) })
+	livetest.Eventually(t, "it is logged", func() bool { return strings.Contains(l.String(), panicked) })
 	if text := l.String(); strings.Count(text, panicked) != 1 || !strings.Contains(text, "outbox.runsIntoIt") || strings.Contains(text, "hunter2") {
 		t.Errorf("the log is %s", text)
 	}

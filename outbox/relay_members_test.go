@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/internal/testscale"
 )
 
@@ -82,8 +83,8 @@ func TestRelayDies(t *testing.T) {
 	if len(of.messages()) == 0 || len(b.messages()) == 0 {
 		t.Errorf("one of them has published %d messages, the other %d", len(of.messages()), len(b.messages()))
 	}
-	dying.kill()
-	dying.dies()
+	dying.Kill()
+	dying.Dies()
 	began := time.Now()
 	for p := range 64 {
 		w.send(5, "t", p)
@@ -93,7 +94,7 @@ func TestRelayDies(t *testing.T) {
 		t.Errorf("the takeover took %v with a lease of %v", took, lease)
 	}
 	w.sent()
-	relayEventually(t, "its row is gone", func() bool { return relayAsk[int](w, "SELECT count(*)::int FROM daybook.members") == 1 })
+	livetest.Eventually(t, "its row is gone", func() bool { return relayAsk[int](w, "SELECT count(*)::int FROM daybook.members") == 1 })
 	if got, want := checkRepeats(t, b.all(), of.all()), w.stored(); got != want {
 		t.Errorf("%d messages arrived, want %d", got, want)
 	}
@@ -113,12 +114,12 @@ func TestRelaysFrozenAndKilledAtRandom(t *testing.T) {
 		BEGIN INSERT INTO daybook.commits (segment, epoch, owner) VALUES (new.segment, new.epoch, new.owner); RETURN NULL; END $$`)
 	w.exec(`CREATE TRIGGER note AFTER UPDATE OF floor ON daybook.segments FOR EACH ROW WHEN (new.consumer = 'outbox-relay') EXECUTE FUNCTION daybook.note_commit()`)
 	var tapes relayTapes
-	spawn := func() *relayProcess {
+	spawn := func() *livetest.Process {
 		p := w.spawnRelay(t, tapes.add(), "", "300ms 20")
-		p.says("running")
+		p.Says("running")
 		return p
 	}
-	relays := []*relayProcess{spawn(), spawn(), spawn()}
+	relays := []*livetest.Process{spawn(), spawn(), spawn()}
 	frozen := -1
 	for range testscale.N(40) {
 		for range 10 {
@@ -126,26 +127,26 @@ func TestRelaysFrozenAndKilledAtRandom(t *testing.T) {
 		}
 		switch i := random.IntN(len(relays)); {
 		case frozen >= 0:
-			relays[frozen].signal(syscall.SIGCONT)
+			relays[frozen].Signal(syscall.SIGCONT)
 			frozen = -1
 		case random.IntN(2) == 0:
-			relays[i].signal(syscall.SIGSTOP)
+			relays[i].Signal(syscall.SIGSTOP)
 			frozen = i
 		default:
-			relays[i].kill()
-			relays[i].dies()
+			relays[i].Kill()
+			relays[i].Dies()
 			relays[i] = spawn()
 		}
 		<-time.After(time.Duration(100+random.IntN(500)) * time.Millisecond)
 	}
 	if frozen >= 0 {
-		relays[frozen].signal(syscall.SIGCONT)
+		relays[frozen].Signal(syscall.SIGCONT)
 	}
 	w.sent()
 	w.balanced(len(relays))
 	for _, p := range relays {
-		p.kill()
-		p.dies()
+		p.Kill()
+		p.Dies()
 	}
 	if got, want := checkRepeats(t, tapes.all()...), w.stored(); got != want {
 		t.Errorf("%d messages arrived, want %d", got, want)
@@ -171,13 +172,13 @@ func TestRelayAwakePublishesNoFurtherPage(t *testing.T) {
 	b, late := &tape{}, &tape{}
 	w.send(60, "t", 1)
 	frozen := w.spawnRelay(t, late, probeCommitted+":1:stop", lease.String()+" 20")
-	frozen.says("at " + probeCommitted)
+	frozen.Says("at " + probeCommitted)
 	w.start(w.relay(b, Config{Lease: lease}))
 	w.sent()
 	before := len(late.messages())
-	frozen.signal(syscall.SIGCONT)
-	frozen.says("awake")
-	frozen.says("another owner has taken over")
+	frozen.Signal(syscall.SIGCONT)
+	frozen.Says("awake")
+	frozen.Says("another owner has taken over")
 	w.balanced(2)
 	if n := len(late.messages()); n != before || n != 20 {
 		t.Errorf("it published %d messages before and %d after it stood still", before, n-before)

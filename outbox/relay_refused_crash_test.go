@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+
+	"github.com/daybook-go/daybook/internal/livetest"
 )
 
 // Relays are killed at the broker, each a message further, while it refuses one of two keys of a partition; and then while
@@ -25,14 +27,14 @@ func TestRelayKilledWhileMessagesAreRefused(t *testing.T) {
 	last := func(opts, what string, is func() bool) {
 		t.Helper()
 		p := w.spawnRelay(t, tapes.add(), "", opts)
-		relayEventually(t, what, is)
-		p.kill()
-		p.dies()
+		livetest.Eventually(t, what, is)
+		p.Kill()
+		p.Dies()
 	}
 	const mended = "300ms 8"
 	refusing := fmt.Sprint(mended, " ", refused)
 	for _, visit := range []int{3, 2*refused - 1, 2 * refused, 2*refused + 1, 2*refused + 3} {
-		w.spawnRelay(t, tapes.add(), fmt.Sprintf("%s:%d:kill", atBroker, visit), refusing).dies()
+		w.spawnRelay(t, tapes.add(), fmt.Sprintf("%s:%d:kill", atBroker, visit), refusing).Dies()
 	}
 	head := w.head()
 	last(refusing, "all is sent or set aside", func() bool { return w.cursor() >= head })
@@ -43,7 +45,7 @@ func TestRelayKilledWhileMessagesAreRefused(t *testing.T) {
 	w.redrive("t", keys[0])
 	for visit := 1; visit <= 5; visit++ { // the marker, the message, and so on
 		p := w.spawnRelay(t, tapes.add(), fmt.Sprintf("%s:%d:kill", atBroker, visit), mended)
-		p.dies()
+		p.Dies()
 		if w.aside("") != 1 {
 			t.Fatalf("the sequence is released by a relay that was killed at message %d", visit)
 		}

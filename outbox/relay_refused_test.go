@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/outbox/deadletter"
 )
 
@@ -199,7 +200,7 @@ func TestRelayThroughALongOutage(t *testing.T) {
 	w.start(r)
 	for range 30 {
 		tried := b.attempts()
-		relayEventually(t, "the relay probes", func() bool { return b.attempts() > tried })
+		livetest.Eventually(t, "the relay probes", func() bool { return b.attempts() > tried })
 		minutes.Add(1)
 	}
 	if h := r.Health(t.Context()); h.Ready || !strings.Contains(h.Reason, "connection refused") {
@@ -245,7 +246,7 @@ func TestRelayRedrivesInOrder(t *testing.T) {
 	}
 	b.mend()
 	w.redrive("t", keys[0])
-	relayEventually(t, "the sequence is released", func() bool { return w.aside("") == 0 })
+	livetest.Eventually(t, "the sequence is released", func() bool { return w.aside("") == 0 })
 	w.enqueue("t", keys[0], 6, 7)
 	w.sent()
 	same(t, "the refused key", b.effects(keys[0]), []string{"1", "2 again", "3 again", "4 again", "5 again", "6", "7"})
@@ -286,7 +287,7 @@ func TestRelayTriesAgain(t *testing.T) {
 	attempts := func() int { return relayAsk[int](w, "SELECT attempts FROM daybook.letters") }
 	for n := 2; n <= 3; n++ {
 		seconds.Add(60)
-		relayEventually(t, "it is tried again", func() bool { return attempts() == n })
+		livetest.Eventually(t, "it is tried again", func() bool { return attempts() == n })
 	}
 	if w.aside("parked") != 1 {
 		t.Error("it is not parked after its attempts")
@@ -294,7 +295,7 @@ func TestRelayTriesAgain(t *testing.T) {
 	b.mend()
 	seconds.Add(3600)
 	w.redrive("t", keys[0])
-	relayEventually(t, "the sequence is released", func() bool { return w.aside("") == 0 })
+	livetest.Eventually(t, "the sequence is released", func() bool { return w.aside("") == 0 })
 	same(t, "the key", b.effects(keys[0]), []string{"1", "2 again", "3 again"})
 }
 
@@ -307,12 +308,12 @@ func TestRelayTellsOfWhatIsDiscarded(t *testing.T) {
 	discard := func() {
 		t.Helper()
 		w.sent()
-		relayEventually(t, "it is parked", func() bool { return w.aside("parked") == 1 })
+		livetest.Eventually(t, "it is parked", func() bool { return w.aside("parked") == 1 })
 		_, err := w.letters().Discard(t.Context(), deadletter.Sequence(relayName, 0, "t", "a"), deadletter.Options{Actor: "ada", Reason: "of no use"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		relayEventually(t, "the sequence is released", func() bool { return w.aside("") == 0 })
+		livetest.Eventually(t, "the sequence is released", func() bool { return w.aside("") == 0 })
 	}
 	w.enqueue("t", "a", 1, 4)
 	discard()
@@ -363,7 +364,7 @@ func TestRelayFencedBehindAMarker(t *testing.T) {
 			if !mended {
 				b.mend()
 				w.redrive("t", keys[0])
-				relayEventually(t, "the sequence is released", func() bool { return w.aside("") == 0 })
+				livetest.Eventually(t, "the sequence is released", func() bool { return w.aside("") == 0 })
 			}
 			w.followed(b.all(), 6, rand.Uint64())
 		})

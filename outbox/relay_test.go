@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/daybook-go/daybook/eventstore/postgres/postgrestest"
+	"github.com/daybook-go/daybook/internal/livetest"
 )
 
 // R-OB02: a message that the broker refused is repeated before those that follow it, and others are not held back.
@@ -126,7 +127,7 @@ func TestRelayPolls(t *testing.T) {
 		if err := tx.Commit(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		relayEventually(t, "it arrives", func() bool { return len(b.messages()) > before })
+		livetest.Eventually(t, "it arrives", func() bool { return len(b.messages()) > before })
 		if took := time.Since(began); took > 2*time.Second {
 			t.Errorf("it took %v, and the poll bound is 1 s", took)
 		}
@@ -166,7 +167,7 @@ func TestRelayWaitsForTheBroker(t *testing.T) {
 				INSERT INTO daybook.outbox (first_position, last_position, partition, topic, key, id, type, content_type, data)
 				SELECT p, p, 5, 't', 'k', gen_random_uuid(), 'test.secret', 'text/plain', 'payload-secret' FROM n`)
 			position := w.head()
-			relayEventually(t, "health says so", func() bool { h := r.Health(t.Context()); return !h.Ready && strings.Contains(h.Reason, "attempt 3") })
+			livetest.Eventually(t, "health says so", func() bool { h := r.Health(t.Context()); return !h.Ready && strings.Contains(h.Reason, "attempt 3") })
 			h := r.Health(t.Context())
 			for _, want := range []string{`topic "t"`, fmt.Sprintf("position %d ", position), "no route to the broker"} {
 				if !strings.Contains(h.Reason, want) {
@@ -181,7 +182,7 @@ func TestRelayWaitsForTheBroker(t *testing.T) {
 			}
 			down.Store(false)
 			w.sent()
-			relayEventually(t, "health is ready", func() bool { return r.Health(t.Context()).Ready })
+			livetest.Eventually(t, "health is ready", func() bool { return r.Health(t.Context()).Ready })
 			if n := checkChains(t, b.all()); n != 2 {
 				t.Errorf("%d messages arrived", n)
 			}
@@ -235,7 +236,7 @@ func TestRelayHoldsNoTransaction(t *testing.T) {
 		return s
 	}
 	first := look()
-	relayEventually(t, "the lease is renewed for ten leases", func() bool {
+	livetest.Eventually(t, "the lease is renewed for ten leases", func() bool {
 		s := look()
 		if s.Open > 0 {
 			t.Fatalf("%d transactions of the relay are open while the broker blocks", s.Open)
@@ -292,7 +293,7 @@ func TestRelayShutdownUnderLoad(t *testing.T) {
 	for range 5 {
 		stop := w.start(w.relay(b, Config{BatchSize: 50}))
 		from := w.cursor()
-		relayEventually(t, "it works", func() bool { return w.cursor() > from })
+		livetest.Eventually(t, "it works", func() bool { return w.cursor() > from })
 		stop() // checks the time
 		if owner := relayAsk[string](w, "SELECT string_agg(owner, '') FROM daybook.segments WHERE consumer = 'outbox-relay'"); owner != "" {
 			t.Errorf("the lease is still %q after the stop", owner)
@@ -444,7 +445,7 @@ func TestRelayStopsAtAnotherHistory(t *testing.T) {
 	w.send(1, "t", 0)
 	w.sent()
 	w.exec("UPDATE daybook.store SET epoch = gen_random_uuid()")
-	relayEventually(t, "it stops", func() bool {
+	livetest.Eventually(t, "it stops", func() bool {
 		h := r.Health(t.Context())
 		return !h.Ready && h.State == "stopped" && strings.Contains(h.Reason, "restart the program")
 	})

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -17,10 +16,11 @@ import (
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/eventstore/postgres"
 	"github.com/daybook-go/daybook/eventstore/postgres/postgrestest"
+	"github.com/daybook-go/daybook/internal/livetest"
 )
 
 // relayPatience bounds every wait of these tests; none is expected to come near it.
-const relayPatience = 30 * time.Second
+const relayPatience = livetest.Patience
 
 // relayWorld is a store in a database of its own.
 type relayWorld struct {
@@ -85,47 +85,17 @@ func (w *relayWorld) relay(p message.Publisher, cfg Config) *Relay {
 // start runs r until stop is called, or the test ends.
 func (w *relayWorld) start(r *Relay) (stop func()) {
 	w.t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- r.Run(ctx) }()
-	var once sync.Once
-	stop = func() {
-		once.Do(func() {
-			cancel()
-			began := time.Now()
-			select {
-			case err := <-done:
-				if err != nil {
-					w.t.Errorf("Run: %v", err)
-				}
-				if d := time.Since(began); d > 2*time.Second {
-					w.t.Errorf("Run took %v to end", d)
-				}
-			case <-time.After(relayPatience):
-				w.t.Error("Run did not end")
-			}
-		})
-	}
-	w.t.Cleanup(stop)
-	return stop
+	return livetest.Start(w.t, r.Run)
 }
 
 func (w *relayWorld) exec(sql string, args ...any) int64 {
 	w.t.Helper()
-	tag, err := w.pool.Exec(context.Background(), sql, args...)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return tag.RowsAffected()
+	return livetest.Exec(w.t, w.pool, sql, args...)
 }
 
 func relayAsk[T any](w *relayWorld, sql string, args ...any) T {
 	w.t.Helper()
-	var v T
-	if err := w.pool.QueryRow(context.Background(), sql, args...).Scan(&v); err != nil {
-		w.t.Fatalf("%s: %v", sql, err)
-	}
-	return v
+	return livetest.Ask[T](w.t, w.pool, sql, args...)
 }
 
 // cursor is what the relays have committed in all segments.
@@ -144,7 +114,7 @@ func (w *relayWorld) owners() []string {
 // balanced waits until n relays share the segments, none of them with two more than another, and returns the owners.
 func (w *relayWorld) balanced(n int) (owners []string) {
 	w.t.Helper()
-	relayEventually(w.t, fmt.Sprintf("%d relays share the segments", n), func() bool {
+	livetest.Eventually(w.t, fmt.Sprintf("%d relays share the segments", n), func() bool {
 		owners = w.owners()
 		share := map[string]int{}
 		for _, o := range owners {
@@ -167,7 +137,7 @@ func (w *relayWorld) balanced(n int) (owners []string) {
 func (w *relayWorld) head() int64 {
 	w.t.Helper()
 	var head eventstore.Position
-	relayEventually(w.t, "the safe head is read", func() (ok bool) {
+	livetest.Eventually(w.t, "the safe head is read", func() (ok bool) {
 		var err error
 		head, err = w.store.SafeHead(context.Background())
 		return err == nil
@@ -179,28 +149,13 @@ func (w *relayWorld) head() int64 {
 func (w *relayWorld) sent() {
 	w.t.Helper()
 	head := w.head()
-	relayEventually(w.t, fmt.Sprintf("the cursor reaches %d", head), func() bool { return w.cursor() >= head })
+	livetest.Eventually(w.t, fmt.Sprintf("the cursor reaches %d", head), func() bool { return w.cursor() >= head })
 }
 
 // stored are the messages of the outbox by position and topic, as they must arrive.
 func (w *relayWorld) stored() int {
 	w.t.Helper()
 	return relayAsk[int](w, "SELECT coalesce(sum(coalesce(to_version - from_version + 1, 1)), 0)::int FROM daybook.outbox")
-}
-
-// relayEventually polls, for what nothing tells of.
-func relayEventually(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	late := time.After(relayPatience)
-	for !is() {
-		select {
-		case <-tick.C:
-		case <-late:
-			t.Fatalf("%s: not within %v", what, relayPatience)
-		}
-	}
 }
 
 // tape is a broker that keeps what it gets, in the order in which it accepted it.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/internal/consumer"
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/internal/testscale"
 )
 
@@ -119,7 +120,7 @@ func TestStreamConsumerThatStandsStill(t *testing.T) {
 		if _, err := f.Next(t.Context(), time.Now()); err != nil {
 			t.Fatal(err)
 		}
-		relayEventually(t, name+" follows", func() bool { return s.Health(t.Context()).State == "following" })
+		livetest.Eventually(t, name+" follows", func() bool { return s.Health(t.Context()).State == "following" })
 	}
 	p := &timedPublisher{Publisher: channel}
 	w.start(w.relay(p, Config{BatchSize: 100}))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/eventstore/postgres/postgrestest"
+	"github.com/daybook-go/daybook/internal/livetest"
 )
 
 // A database that is away is waited for: health says so, no attempt is used up, and work goes on when it is back.
@@ -36,14 +37,14 @@ func TestDatabaseAway(t *testing.T) {
 		}
 	}
 	do(fmt.Sprintf("ALTER DATABASE %s ALLOW_CONNECTIONS false", name))
-	eventually(t, "both wait", func() bool {
+	livetest.Eventually(t, "both wait", func() bool {
 		do("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", w.pool.Config().ConnConfig.Database)
 		h := r.Health(t.Context())
 		return !h.Ready && h.Parts[0].State == "waiting" && h.Parts[1].State == "waiting" && h.Parts[0].Reason != ""
 	})
 	do(fmt.Sprintf("ALTER DATABASE %s ALLOW_CONNECTIONS true", name))
 	var token eventstore.Token
-	eventually(t, "the store is back", func() bool {
+	livetest.Eventually(t, "the store is back", func() bool {
 		res, err := w.store.Append(t.Context(), eventstore.To(stream("s"), eventstore.Exactly(1), encode(t, added{2})...))
 		token = res.Token
 		return err == nil
@@ -53,7 +54,7 @@ func TestDatabaseAway(t *testing.T) {
 	if diff := cmp.Diff([]int64{1, 2}, values(w, "away_log")); diff != "" {
 		t.Error(diff)
 	}
-	eventually(t, "health is ready", func() bool { return r.Health(t.Context()).Ready })
+	livetest.Eventually(t, "health is ready", func() bool { return r.Health(t.Context()).Ready })
 }
 
 // R-RL01: a program that has leaked all of its connections does not keep projections from working.

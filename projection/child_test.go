@@ -1,23 +1,16 @@
 package projection
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
-	ossignal "os/signal"
-	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
-	"time"
-
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/eventstore/postgres"
+	"github.com/daybook-go/daybook/internal/livetest"
 )
 
 // The crash tests run this test binary again as a process of its own, which runs one projection and can be killed or
@@ -36,12 +29,7 @@ var (
 
 func child(what string) error {
 	ctx := context.Background()
-	cfg, err := pgxpool.ParseConfig(os.Getenv(childURL))
-	if err != nil {
-		return err
-	}
-	cfg.MaxConns = 4
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	pool, err := livetest.Pool(ctx, os.Getenv(childURL), 4)
 	if err != nil {
 		return err
 	}
@@ -49,40 +37,13 @@ func child(what string) error {
 	if err != nil {
 		return err
 	}
-	place, visit, signal := "", 0, syscall.SIGKILL
-	if at := os.Getenv(childAt); at != "" {
-		parts := strings.Split(at, ":")
-		place = parts[0]
-		visit, _ = strconv.Atoi(parts[1])
-		if parts[2] == "stop" {
-			signal = syscall.SIGSTOP
-		}
-	}
 	var run Config
-	var lease string
-	if _, err := fmt.Sscan(os.Getenv(childOpts), &lease, &run.BatchSize); err != nil {
+	if run.Lease, run.BatchSize, _, err = livetest.LeaseAndBatch(os.Getenv(childOpts)); err != nil {
 		return err
 	}
-	if run.Lease, err = time.ParseDuration(lease); err != nil {
-		return err
-	}
-	visits := 0
 	var awake batchTeller
 	run.Observer = &awake
-	run.probe = func(at string) {
-		if at != place {
-			return
-		}
-		if visits++; visits == visit {
-			woken := make(chan os.Signal, 1)
-			ossignal.Notify(woken, syscall.SIGCONT)
-			fmt.Println("at", at)
-			_ = syscall.Kill(os.Getpid(), signal)
-			<-woken // the signal may be taken by another thread, and this one would go on for a moment; killed, it never comes
-			awake.tells.Store(true)
-			fmt.Println("awake")
-		}
-	}
+	run.probe = livetest.Reaching(os.Getenv(childAt), awake.tell)
 	var def Definition = crashView
 	switch what {
 	case "handlers":
@@ -107,89 +68,19 @@ type batchTeller struct {
 
 const batchLine = "batch: "
 
+func (b *batchTeller) tell() { b.tells.Store(true) }
+
 func (b *batchTeller) ObserveBatch(o eventstore.BatchObservation) {
 	if b.tells.CompareAndSwap(true, false) {
 		fmt.Println(batchLine + strings.ReplaceAll(fmt.Sprint(o.Err), "\n", " "))
 	}
 }
 
-// process is a child with its output by line.
-type process struct {
-	t     *testing.T
-	cmd   *exec.Cmd
-	lines chan string
-	ended chan error
-}
-
-func (w *world) spawn(t *testing.T, what, at, opts string) *process {
+func (w *world) spawn(t *testing.T, what, at, opts string) *livetest.Process {
 	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &process{t: t, cmd: exec.Command(exe, "-test.run=^$"), lines: make(chan string, 100), ended: make(chan error, 1)}
-	p.cmd.Env = append(os.Environ(), childEnv+"="+what, childURL+"="+w.pool.Config().ConnString(), childAt+"="+at, childOpts+"="+opts)
-	p.cmd.Stderr = os.Stderr
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		for s := bufio.NewScanner(out); s.Scan(); {
-			p.lines <- s.Text()
-		}
-	}()
-	go func() { <-read; p.ended <- p.cmd.Wait() }()
-	t.Cleanup(p.kill)
-	return p
+	return livetest.Spawn(t, livetest.Child{Env: append(w.childEnv(at, opts), childEnv+"="+what)})
 }
 
-func (p *process) kill() {
-	if p.cmd.Process != nil {
-		_ = p.cmd.Process.Kill() // an ended process needs no end
-	}
-}
-
-func (p *process) signal(s syscall.Signal) {
-	p.t.Helper()
-	if err := p.cmd.Process.Signal(s); err != nil {
-		p.t.Fatal(err)
-	}
-}
-
-func (p *process) says(line string) {
-	p.t.Helper()
-	if got := p.begins(line); got != line {
-		p.t.Fatalf("the child said %q, want %q", got, line)
-	}
-}
-
-// begins waits for a line that begins so, and returns it.
-func (p *process) begins(line string) string {
-	p.t.Helper()
-	late := time.After(patience)
-	for {
-		select {
-		case got := <-p.lines:
-			if strings.HasPrefix(got, line) {
-				return got
-			}
-		case <-late:
-			p.t.Fatalf("the child did not say %q within %v", line, patience)
-		}
-	}
-}
-
-func (p *process) dies() {
-	p.t.Helper()
-	select {
-	case <-p.ended:
-	case <-time.After(patience):
-		p.t.Fatal("the child did not die")
-	}
+func (w *world) childEnv(at, opts string) []string {
+	return []string{childURL + "=" + w.pool.Config().ConnString(), childAt + "=" + at, childOpts + "=" + opts}
 }

@@ -71,11 +71,11 @@ func TestKilledAtEveryPlace(t *testing.T) {
 					if place == "taken" {
 						n = 1
 					}
-					w.spawn(t, what, fmt.Sprintf("%s:%d:kill", place, n), "300ms 7").dies()
+					w.spawn(t, what, fmt.Sprintf("%s:%d:kill", place, n), "300ms 7").Dies()
 				}
 				token := l.append(5)
 				last := w.spawn(t, what, "", "300ms 7")
-				defer last.kill()
+				defer last.Kill()
 				if what == "view" {
 					w.wait(token, crashView)
 					l.check()
@@ -99,11 +99,11 @@ func TestKilledAtRandom(t *testing.T) {
 	var token eventstore.Token
 	for range testscale.N(100) {
 		p := w.spawn(t, "handlers", "", "200ms 3")
-		p.says("running")
+		p.Says("running")
 		token = l.append(10)
 		<-time.After(time.Duration(random.IntN(60)) * time.Millisecond)
-		p.kill()
-		p.dies()
+		p.Kill()
+		p.Dies()
 	}
 	w.start(w.runner(Config{Lease: 200 * time.Millisecond}, crashHandlers))
 	w.wait(token, crashHandlers)
@@ -122,7 +122,7 @@ func TestFrozenOwner(t *testing.T) {
 			l := &load{w: w}
 			l.append(20)
 			frozen := w.spawn(t, what, "applied:2:stop", lease.String()+" 7")
-			frozen.says("at applied")
+			frozen.Says("at applied")
 			asleep := time.Now()
 			var def Definition = crashView
 			if what == "handlers" {
@@ -137,9 +137,9 @@ func TestFrozenOwner(t *testing.T) {
 			}
 			epoch := ask[int64](w, "SELECT epoch FROM daybook.segments WHERE consumer = $1", def.ConsumerRef().Name)
 			<-time.After(time.Until(asleep.Add(2 * lease)))
-			frozen.signal(syscall.SIGCONT)
-			frozen.says("awake")
-			if got := frozen.begins(batchLine); got == batchLine+"<nil>" {
+			frozen.Signal(syscall.SIGCONT)
+			frozen.Says("awake")
+			if got := frozen.Says(batchLine); got == batchLine+"<nil>" {
 				t.Error("the frozen process committed its batch")
 			}
 			token = l.append(20)
@@ -168,15 +168,15 @@ func TestOvertakenOwnerIsFenced(t *testing.T) {
 			l := &load{w: w}
 			l.append(20)
 			frozen := w.spawn(t, what, "applied:2:stop", lease)
-			frozen.says("at applied")
+			frozen.Says("at applied")
 			if n := w.exec("UPDATE daybook.segments SET expires_at = '-infinity' WHERE consumer = $1", def.ConsumerRef().Name); n != 1 {
 				t.Fatalf("%d leases ran out, want 1", n)
 			}
 			w.start(w.runner(Config{}, def))
 			w.wait(l.append(5), def)
-			frozen.signal(syscall.SIGCONT)
-			frozen.says("awake")
-			if got := frozen.begins(batchLine); !strings.Contains(got, "another owner has taken over") || !strings.Contains(got, "DB002") {
+			frozen.Signal(syscall.SIGCONT)
+			frozen.Says("awake")
+			if got := frozen.Says(batchLine); !strings.Contains(got, "another owner has taken over") || !strings.Contains(got, "DB002") {
 				t.Errorf("%s: want it refused by the fence", got)
 			}
 			w.wait(l.append(20), def)

@@ -13,12 +13,13 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/livetest"
 )
 
 // stopped waits until a runner's only projection has stopped, and returns the reason.
 func stopped(t *testing.T, r *Runner, part int) string {
 	t.Helper()
-	eventually(t, "the projection stops", func() bool { return r.Health(t.Context()).Parts[part].State == "stopped" })
+	livetest.Eventually(t, "the projection stops", func() bool { return r.Health(t.Context()).Parts[part].State == "stopped" })
 	h := r.Health(t.Context())
 	if h.Ready || h.Parts[part].Ready {
 		t.Errorf("health says ready: %+v", h)
@@ -46,8 +47,8 @@ func TestStopsJustBeforeTheFailingEvent(t *testing.T) {
 	for n := int64(1); n <= 10; n++ {
 		tokens = append(tokens, w.append("s", added{n}))
 	}
-	var lines logLines
-	r := w.runner(Config{OnFailure: Stop, Attempts: 3, Logger: lines.logger()}, p, v)
+	var lines livetest.Lines
+	r := w.runner(Config{OnFailure: Stop, Attempts: 3, Logger: lines.Logger()}, p, v)
 	stop := w.start(r)
 	reason := stopped(t, r, 0)
 	for _, part := range []string{"failing", "version 1", "test.added", `"test-s" version 5`, "five is bad", "3 times",
@@ -82,7 +83,7 @@ func TestStopsJustBeforeTheFailingEvent(t *testing.T) {
 	broken.Store(false)
 	r = w.runner(Config{}, p, v)
 	w.start(r)
-	eventually(t, "it goes on", func() bool { return NewWaiter(w.pool, WaiterConfig{}).WaitFor(t.Context(), tokens[9], p) == nil })
+	livetest.Eventually(t, "it goes on", func() bool { return NewWaiter(w.pool, WaiterConfig{}).WaitFor(t.Context(), tokens[9], p) == nil })
 	if diff := cmp.Diff([]int64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, values(w, "failing")); diff != "" {
 		t.Error(diff)
 	}
@@ -294,12 +295,12 @@ func TestPausedByAnOperator(t *testing.T) {
 	r := w.runner(Config{Lease: 300 * time.Millisecond}, v)
 	w.start(r)
 	token := w.append("s", added{1})
-	eventually(t, "paused is seen", func() bool { return r.Health(t.Context()).Parts[0].State == "paused" })
+	livetest.Eventually(t, "paused is seen", func() bool { return r.Health(t.Context()).Parts[0].State == "paused" })
 	if e := mustBe[*StoppedError](t, NewWaiter(w.pool, WaiterConfig{}).WaitFor(t.Context(), token, v)); e.State != "paused" || e.Reason != "maintenance" {
 		t.Errorf("waiting gives %v", e)
 	}
 	w.exec("UPDATE daybook.consumers SET state = 'running', reason = '' WHERE consumer = 'paused'")
 	w.wait(token, v)
 	w.exec("UPDATE daybook.consumers SET state = 'paused' WHERE consumer = 'paused'")
-	eventually(t, "an owner that is paused lets go", func() bool { return r.Health(t.Context()).Parts[0].State == "paused" })
+	livetest.Eventually(t, "an owner that is paused lets go", func() bool { return r.Health(t.Context()).Parts[0].State == "paused" })
 }

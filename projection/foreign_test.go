@@ -11,6 +11,7 @@ import (
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/eventstore/postgres"
 	"github.com/daybook-go/daybook/eventstore/postgres/postgrestest"
+	"github.com/daybook-go/daybook/internal/livetest"
 )
 
 // The place in the log moves over events of others also when transactions of the role are not READ COMMITTED by default.
@@ -160,7 +161,7 @@ func TestDeletedPlaceIsReported(t *testing.T) {
 	w.wait(w.append("s", added{7}), v)
 	w.exec("DELETE FROM daybook.segments")
 	w.append("s", added{7})
-	eventually(t, "the missing place in the health", func() bool {
+	livetest.Eventually(t, "the missing place in the health", func() bool {
 		h := r.Health(t.Context())
 		return !h.Ready && strings.Contains(h.Parts[0].Reason, "not installed")
 	})

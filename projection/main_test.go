@@ -5,23 +5,20 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"log/slog"
 	"os"
-	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/eventstore/postgres"
 	"github.com/daybook-go/daybook/eventstore/postgres/postgrestest"
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/internal/testscale"
 )
 
 // patience bounds every wait of these tests; none is expected to come near it.
-const patience = 30 * time.Second
+const patience = livetest.Patience
 
 type (
 	added   struct{ N int64 }
@@ -129,29 +126,7 @@ func (w *world) runner(cfg Config, defs ...Definition) *Runner {
 // start runs r until stop is called, or the test ends.
 func (w *world) start(r *Runner) (stop func()) {
 	w.t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- r.Run(ctx) }()
-	var once sync.Once
-	stop = func() {
-		once.Do(func() {
-			cancel()
-			began := time.Now()
-			select {
-			case err := <-done:
-				if err != nil {
-					w.t.Errorf("Run: %v", err)
-				}
-				if d := time.Since(began); d > 2*time.Second {
-					w.t.Errorf("Run took %v to end", d)
-				}
-			case <-time.After(patience):
-				w.t.Error("Run did not end")
-			}
-		})
-	}
-	w.t.Cleanup(stop)
-	return stop
+	return livetest.Start(w.t, r.Run)
 }
 
 func (w *world) wait(token eventstore.Token, in ...Named) {
@@ -165,35 +140,12 @@ func (w *world) wait(token eventstore.Token, in ...Named) {
 
 func (w *world) exec(sql string, args ...any) int64 {
 	w.t.Helper()
-	tag, err := w.pool.Exec(context.Background(), sql, args...)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return tag.RowsAffected()
+	return livetest.Exec(w.t, w.pool, sql, args...)
 }
 
 func ask[T any](w *world, sql string, args ...any) T {
 	w.t.Helper()
-	var v T
-	if err := w.pool.QueryRow(context.Background(), sql, args...).Scan(&v); err != nil {
-		w.t.Fatalf("%s: %v", sql, err)
-	}
-	return v
-}
-
-// eventually polls, for what has no token to wait for.
-func eventually(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	late := time.After(patience)
-	for !is() {
-		select {
-		case <-tick.C:
-		case <-late:
-			t.Fatalf("%s: not within %v", what, patience)
-		}
-	}
+	return livetest.Ask[T](w.t, w.pool, sql, args...)
 }
 
 func rowsOf[K comparable, S any](w *world, v View[K, S]) map[K]S {
@@ -207,26 +159,6 @@ func rowsOf[K comparable, S any](w *world, v View[K, S]) map[K]S {
 	}
 	return rows
 }
-
-// logLines is a logger whose lines a test can look at.
-type logLines struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *logLines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logLines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
-func (l *logLines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
 func mustBe[E error](t testing.TB, err error) E {
 	t.Helper()

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/livetest"
 )
 
 func TestViewFollowsTheLog(t *testing.T) {
@@ -285,8 +286,8 @@ func TestLogLinesAreChangesOfState(t *testing.T) {
 	t.Parallel()
 	v := counts("quiet")
 	w := newWorld(t, v)
-	var lines logLines
-	stop := w.start(w.runner(Config{Logger: lines.logger()}, v))
+	var lines livetest.Lines
+	stop := w.start(w.runner(Config{Logger: lines.Logger()}, v))
 	for i := range 50 {
 		w.wait(w.append("secret-stream", added{int64(i)}), v)
 	}

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/daybook-go/daybook/internal/livetest"
 )
 
 //go:noinline
@@ -24,9 +26,9 @@ func TestStackOfAPanicIsLogged(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, d)
 			w.append("s", added{1})
-			var l logLines
-			w.start(w.runner(Config{Attempts: 1, Logger: l.logger()}, d))
-			eventually(t, "both are logged", func() bool {
+			var l livetest.Lines
+			w.start(w.runner(Config{Attempts: 1, Logger: l.Logger()}, d))
+			livetest.Eventually(t, "both are logged", func() bool {
 				return strings.Contains(l.String(), "sequence is parked") && strings.Contains(l.String(), "handler panicked")
 			})
 			text := l.String()

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/outbox/deadletter"
 )
 
@@ -43,7 +44,7 @@ func (w *world) open(name string) []deadletter.Letter {
 // parked waits until so many sequences wait for people, and no other is set aside.
 func (w *world) parked(name string, n int) []deadletter.Letter {
 	w.t.Helper()
-	eventually(w.t, fmt.Sprint(n, " are parked"), func() bool {
+	livetest.Eventually(w.t, fmt.Sprint(n, " are parked"), func() bool {
 		return ask[bool](w, `SELECT count(*) = $2 AND bool_and(state = 'parked') IS NOT FALSE FROM daybook.parked WHERE consumer = $1`, name, n)
 	})
 	return w.open(name)
@@ -60,7 +61,7 @@ func (w *world) redrive(name string) deadletter.Plan {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	eventually(w.t, "the plan ends", func() bool {
+	livetest.Eventually(w.t, "the plan ends", func() bool {
 		if plan, err = people.Plan(context.Background(), plan.ID); err != nil {
 			w.t.Fatal(err)
 		}
@@ -154,7 +155,7 @@ func TestAttemptsAreCounted(t *testing.T) {
 					t.Errorf("%+v", letters)
 				}
 			} else {
-				eventually(t, "it goes through", func() bool { return len(values(w, p.Name)) == 3 })
+				livetest.Eventually(t, "it goes through", func() bool { return len(values(w, p.Name)) == 3 })
 				w.parked(p.Name, 0)
 				if n := ask[int](w, "SELECT count(*)::int FROM daybook.letters WHERE state <> 'applied'"); n != 0 {
 					t.Errorf("%d letters are open", n)
@@ -196,7 +197,7 @@ func TestTheRestOfTheKeyWaits(t *testing.T) {
 	mended.Store(true)
 	token := w.append("a", added{5})
 	w.redrive(p.Name)
-	eventually(t, "the key goes on", func() bool { return w.waiter().WaitFor(t.Context(), token, p) == nil })
+	livetest.Eventually(t, "the key goes on", func() bool { return w.waiter().WaitFor(t.Context(), token, p) == nil })
 	if diff := cmp.Diff([]int64{1, 10, 11, 2, 3, 4, 5}, values(w, p.Name)); diff != "" {
 		t.Error(diff)
 	}
@@ -234,7 +235,7 @@ func TestWhatAllNeedIsAway(t *testing.T) {
 		},
 	}, p)
 	w.start(r)
-	eventually(t, "it says so", func() bool {
+	livetest.Eventually(t, "it says so", func() bool {
 		h := r.Health(t.Context())
 		return len(values(w, p.Name)) > 0 || !h.Ready && h.State == "waiting" && strings.Contains(h.Reason, "away")
 	})
@@ -263,7 +264,7 @@ func TestALetterThatCannotBeWritten(t *testing.T) {
 	token := w.append("b", added{1})
 	r := w.runner(soon(Config{Attempts: 1}), p)
 	w.start(r)
-	eventually(t, "it says so", func() bool {
+	livetest.Eventually(t, "it says so", func() bool {
 		h := r.Health(t.Context())
 		return !h.Ready && strings.Contains(h.Reason, "no room for letters")
 	})
@@ -289,8 +290,8 @@ func TestMostThatIsSetAside(t *testing.T) {
 	for n := range int64(10) {
 		tokens = append(tokens, w.append(fmt.Sprint("s", n), added{n}))
 	}
-	var lines logLines
-	r := w.runner(soon(Config{Attempts: 1, MaxParked: 4, Logger: lines.logger()}), p)
+	var lines livetest.Lines
+	r := w.runner(soon(Config{Attempts: 1, MaxParked: 4, Logger: lines.Logger()}), p)
 	stop := w.start(r)
 	reason := stopped(t, r, 0)
 	for _, part := range []string{"set aside 4", "MaxParked", "bad", `"test-s5" version 1`} {

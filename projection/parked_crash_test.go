@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/internal/testscale"
 )
 
@@ -46,7 +47,7 @@ func (l *load) checkFailing() {
 // rest waits until everything is applied: the log, and what was set aside.
 func (l *load) rest(token eventstore.Token) {
 	l.w.t.Helper()
-	eventually(l.w.t, "everything is applied", func() bool {
+	livetest.Eventually(l.w.t, "everything is applied", func() bool {
 		return l.w.waiter().WaitFor(context.Background(), token, crashFailing) == nil
 	})
 	l.w.parked("crash_failing", 0)
@@ -63,11 +64,11 @@ func TestKilledWhileThingsFail(t *testing.T) {
 			l := &load{w: w}
 			for visit := 1; visit <= 3; visit++ {
 				l.append(20)
-				w.spawn(t, "failing", fmt.Sprintf("%s:%d:kill", place, visit), "300ms 7").dies()
+				w.spawn(t, "failing", fmt.Sprintf("%s:%d:kill", place, visit), "300ms 7").Dies()
 			}
 			token := l.append(4)
 			last := w.spawn(t, "failing", "", "300ms 7")
-			defer last.kill()
+			defer last.Kill()
 			l.rest(token)
 			l.checkFailing()
 		})
@@ -83,15 +84,15 @@ func TestTwoWorkersKilledAtRandomWhileThingsFail(t *testing.T) {
 	w := newWorld(t, crashFailing)
 	l := &load{w: w}
 	var token eventstore.Token
-	var two [2]*process
+	var two [2]*livetest.Process
 	for i := range testscale.N(60) {
 		p := w.spawn(t, "failing", "", fmt.Sprint("200ms ", 1+random.IntN(9)))
-		p.says("running")
+		p.Says("running")
 		token = l.append(8)
 		<-time.After(time.Duration(random.IntN(100)) * time.Millisecond)
 		if before := two[i%2]; before != nil {
-			before.kill()
-			before.dies()
+			before.Kill()
+			before.Dies()
 		}
 		two[i%2] = p
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/internal/retry"
 	"github.com/daybook-go/daybook/internal/retry/retrytest"
 	"github.com/daybook-go/daybook/internal/testscale"
@@ -251,7 +252,7 @@ func knownAnswers(t *testing.T, seed uint64, classified bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the plan ends", func() bool {
+	livetest.Eventually(t, "the plan ends", func() bool {
 		plan, err = people.Plan(t.Context(), plan.ID)
 		if err != nil {
 			t.Fatal(err)

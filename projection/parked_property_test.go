@@ -16,6 +16,7 @@ import (
 
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/eventstore/postgres/postgrestest"
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/internal/testscale"
 	"github.com/daybook-go/daybook/outbox"
 )
@@ -157,7 +158,7 @@ func (tr *trial) run(source func() Source) {
 	stop := tr.streamWorld.run(tr.reader(source(), tr.config(), tr.p, tr.v))
 	for _, name := range []string{tr.p.Name, tr.v.Name} {
 		tr.passed(name)
-		eventually(t, name+" has come to rest", func() bool {
+		livetest.Eventually(t, name+" has come to rest", func() bool {
 			return ask[bool](tr.world, `SELECT bool_and(state = 'parked') IS NOT FALSE FROM daybook.parked WHERE consumer = $1`, name)
 		})
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/daybook-go/daybook/eventstore/postgres"
 	"github.com/daybook-go/daybook/eventstore/postgres/postgrestest"
+	"github.com/daybook-go/daybook/internal/livetest"
 )
 
 // granted is the same world for a role that has what the script of the grants gives, and may write to a table.
@@ -74,11 +75,11 @@ func TestFailuresWithoutRightsToCreate(t *testing.T) {
 		t.Errorf("letters: %+v", letters)
 	}
 	token := w.append("a", added{3})
-	eventually(t, "it is passed by", func() bool { return ask[int](w, "SELECT coalesce(sum(queued), 0)::int FROM daybook.parked") == 2 })
+	livetest.Eventually(t, "it is passed by", func() bool { return ask[int](w, "SELECT coalesce(sum(queued), 0)::int FROM daybook.parked") == 2 })
 	mustBe[*ParkedError](t, w.waiter().WaitFor(t.Context(), token, p))
 	mended.Store(true)
 	w.redrive(p.Name)
-	eventually(t, "the key goes on", func() bool { return w.waiter().WaitFor(t.Context(), token, p) == nil })
+	livetest.Eventually(t, "the key goes on", func() bool { return w.waiter().WaitFor(t.Context(), token, p) == nil })
 	if diff := cmp.Diff([]int64{10, 1, 2, 3}, values(w, p.Name)); diff != "" {
 		t.Error(diff)
 	}

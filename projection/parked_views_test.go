@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/livetest"
 )
 
 // A fold that panics, a value that the database refuses, a constraint of its own, and an event that cannot be decoded set
@@ -199,7 +200,7 @@ func TestLettersAndNewBeginnings(t *testing.T) {
 
 	w.install(next)
 	stop = w.start(w.runner(soon(Config{Attempts: 1}), next))
-	eventually(t, "the new version has its own", func() bool { return len(w.open(v.Name)) == 2 })
+	livetest.Eventually(t, "the new version has its own", func() bool { return len(w.open(v.Name)) == 2 })
 	stop()
 	if n := ask[int](w, "SELECT count(*)::int FROM daybook.parked WHERE version = 1"); n != 1 {
 		t.Errorf("the old version has set aside %d", n)
@@ -216,7 +217,7 @@ func TestLettersAndNewBeginnings(t *testing.T) {
 	}
 	stop = w.start(w.runner(soon(Config{Attempts: 1}), v))
 	w.wait(token, v)
-	eventually(t, "it fails once more", func() bool { return len(w.open(v.Name)) == 2 })
+	livetest.Eventually(t, "it fails once more", func() bool { return len(w.open(v.Name)) == 2 })
 	if got := ask[int](w, "SELECT attempts FROM daybook.letters WHERE letter = $1", letter.ID); got != 2 {
 		t.Errorf("the letter has %d attempts", got)
 	}
@@ -292,7 +293,7 @@ func TestNewBeginningWaitsForTheOwner(t *testing.T) {
 	}
 	installed := make(chan error, 1)
 	go func() { installed <- Install(t.Context(), w.pool, v) }()
-	eventually(t, "the projection waits for its segment", func() bool {
+	livetest.Eventually(t, "the projection waits for its segment", func() bool {
 		return ask[bool](w, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')")
 	})
 	_, err = owner.Exec(t.Context(), `INSERT INTO daybook.parked (consumer, version, sequence, partition, state, first_position, last_position)

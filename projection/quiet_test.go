@@ -11,6 +11,7 @@ import (
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/eventstore/postgres"
 	"github.com/daybook-go/daybook/eventstore/postgres/postgrestest"
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/internal/testscale"
 )
 
@@ -66,7 +67,7 @@ func quietDelay(t *testing.T, w *world, v View[string, count], write func(contex
 				}
 			})
 		}
-		eventually(t, "writers wait for the hot stream", func() bool {
+		livetest.Eventually(t, "writers wait for the hot stream", func() bool {
 			return ask[int](w, `SELECT count(*)::int FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) > 10
 		})
 	}

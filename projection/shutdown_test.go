@@ -16,6 +16,7 @@ import (
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/eventstore/postgres"
 	"github.com/daybook-go/daybook/eventstore/postgres/postgrestest"
+	"github.com/daybook-go/daybook/internal/livetest"
 )
 
 // readerOfPgx belongs to a connection, which may rest in a pool that lives on.
@@ -45,7 +46,7 @@ func TestShutdownUnderLoad(t *testing.T) {
 	}()
 	for range 5 {
 		stop := w.start(w.runner(Config{BatchSize: 50}, v, p))
-		eventually(t, "it works", func() bool { return ask[int64](w, "SELECT min(floor) FROM daybook.segments") > 0 })
+		livetest.Eventually(t, "it works", func() bool { return ask[int64](w, "SELECT min(floor) FROM daybook.segments") > 0 })
 		stop() // checks the time
 	}
 	endLoad()
@@ -121,7 +122,7 @@ func TestStandby(t *testing.T) {
 	stop := w.start(a)
 	w.wait(w.append("s", added{1}), v)
 	w.start(b)
-	eventually(t, "the second is on standby", func() bool {
+	livetest.Eventually(t, "the second is on standby", func() bool {
 		h := b.Health(t.Context())
 		return h.Ready && h.Parts[0].State == "standby"
 	})

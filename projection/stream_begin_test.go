@@ -8,6 +8,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/outbox"
 )
 
@@ -20,7 +21,7 @@ func TestStreamBeginsAtTheHeadOnce(t *testing.T) {
 	w.run(w.relay(w.channel, outbox.Config{}))
 	source := w.subscription(w.channel, outbox.SubscriptionConfig{StartAt: outbox.AtHead, Group: "of_fresh"})
 	stop := w.follow(source, Config{}, view)
-	eventually(t, "it is registered", func() bool { return w.stateOf("of_fresh") == "following" })
+	livetest.Eventually(t, "it is registered", func() bool { return w.stateOf("of_fresh") == "following" })
 	stop()
 	token := w.numbers(1, 5)
 	w.follow(source, Config{}, view)
@@ -47,7 +48,7 @@ func TestStreamCatchUpRegisters(t *testing.T) {
 	if diff := gocmp.Diff(oneTo(5), sorted(values(w.world, view.Name))); diff != "" {
 		t.Error(diff)
 	}
-	eventually(t, "the rows are gone", func() bool { return w.rows() <= 1 })
+	livetest.Eventually(t, "the rows are gone", func() bool { return w.rows() <= 1 })
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	err := w.reader(w.subscription(w.channel, outbox.SubscriptionConfig{Group: "of_late"}), Config{}, late).CatchUp(ctx, token)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/outbox"
 )
 
@@ -78,8 +79,8 @@ func TestStreamBrokerAway(t *testing.T) {
 			m := &moody{streamWorld: w, away: c.fromTheStart, silent: c.silent}
 			r := w.relay(m, outbox.Config{})
 			w.run(r)
-			var lines logLines
-			s := w.subscription(m, outbox.SubscriptionConfig{Silence: 150 * time.Millisecond, Logger: lines.logger()})
+			var lines livetest.Lines
+			s := w.subscription(m, outbox.SubscriptionConfig{Silence: 150 * time.Millisecond, Logger: lines.Logger()})
 			f := w.traffic()
 			if !c.fromTheStart {
 				w.follow(s, Config{}, p, v)
@@ -93,15 +94,15 @@ func TestStreamBrokerAway(t *testing.T) {
 				f.append(30)
 				f.applied(p, v)
 			}
-			eventually(t, "the relay waits", func() bool { return !r.Health(t.Context()).Ready })
+			livetest.Eventually(t, "the relay waits", func() bool { return !r.Health(t.Context()).Ready })
 			if !c.silent {
-				eventually(t, "the subscription says that the broker is away", func() bool {
+				livetest.Eventually(t, "the subscription says that the broker is away", func() bool {
 					h := s.Health(t.Context())
 					return !h.Ready && h.State == "waiting" && strings.Contains(h.Reason, topicAll) && strings.Contains(h.Reason, errAway.Error())
 				})
 			}
 			m.set(false)
-			eventually(t, "all is well", func() bool { return r.Health(t.Context()).Ready && s.Health(t.Context()).Ready })
+			livetest.Eventually(t, "all is well", func() bool { return r.Health(t.Context()).Ready && s.Health(t.Context()).Ready })
 			f.append(30)
 			f.applied(p, v)
 			want := map[string]int{"subscription following": 1, "subscription waiting": 1}
@@ -168,7 +169,7 @@ func TestStreamSubscriberCloses(t *testing.T) {
 	s := w.subscription(c, outbox.SubscriptionConfig{Silence: 150 * time.Millisecond})
 	w.follow(s, Config{}, p, v)
 	f := w.traffic()
-	eventually(t, "it has subscribed ten times", func() bool {
+	livetest.Eventually(t, "it has subscribed ten times", func() bool {
 		f.append(3)
 		return c.attempts.Load() >= 10
 	})

@@ -7,19 +7,14 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	ossignal "os/signal"
-	"strconv"
-	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/daybook-go/daybook/eventstore/postgres"
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/outbox"
 )
 
@@ -94,12 +89,7 @@ func (letters) Close() error { return nil }
 
 func followInChild(what string) error {
 	ctx := context.Background()
-	cfg, err := pgxpool.ParseConfig(os.Getenv(childURL))
-	if err != nil {
-		return err
-	}
-	cfg.MaxConns = 4
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	pool, err := livetest.Pool(ctx, os.Getenv(childURL), 4)
 	if err != nil {
 		return err
 	}
@@ -114,16 +104,17 @@ func followInChild(what string) error {
 		return err
 	}
 	var run Config
-	var lease string
-	if _, err := fmt.Sscan(os.Getenv(childOpts), &lease, &run.BatchSize); err != nil {
-		return err
-	}
-	if run.Lease, err = time.ParseDuration(lease); err != nil {
+	if run.Lease, run.BatchSize, _, err = livetest.LeaseAndBatch(os.Getenv(childOpts)); err != nil {
 		return err
 	}
 	var awake batchTeller
 	run.Observer = &awake
-	run.probe = dieAt(os.Getenv(childAt), s, &awake)
+	reached := livetest.Reaching(os.Getenv(childAt), awake.tell)
+	run.probe = func(place string) {
+		if s.Stats().Received > 0 { // visits count from when the broker has brought something
+			reached(place)
+		}
+	}
 	var def Definition = crashCounts
 	if what == crashStrict.Name {
 		def = crashStrict
@@ -134,34 +125,6 @@ func followInChild(what string) error {
 	}
 	fmt.Println("running")
 	return r.Run(ctx)
-}
-
-// dieAt sends this process a signal at a visit of a place. Visits count from when the broker has brought something.
-func dieAt(at string, s *outbox.Subscription, awake *batchTeller) func(string) {
-	place, visit, signal := "", 0, syscall.SIGKILL
-	if at != "" {
-		parts := strings.Split(at, ":")
-		place = parts[0]
-		visit, _ = strconv.Atoi(parts[1])
-		if parts[2] == "stop" {
-			signal = syscall.SIGSTOP
-		}
-	}
-	visits := 0
-	return func(at string) {
-		if at != place || s.Stats().Received == 0 {
-			return
-		}
-		if visits++; visits == visit {
-			woken := make(chan os.Signal, 1)
-			ossignal.Notify(woken, syscall.SIGCONT)
-			fmt.Println("at", at)
-			_ = syscall.Kill(os.Getpid(), signal)
-			<-woken // killed, it never comes
-			awake.tells.Store(true)
-			fmt.Println("awake")
-		}
-	}
 }
 
 // pipes is a broker whose subscribers are processes: each gets every message, or, when they share, one of them does.
@@ -225,37 +188,11 @@ func (p *pipes) join(t *testing.T, stdin io.WriteCloser) {
 }
 
 // spawnFollower starts a process that follows the stream that b brings it.
-func (w *streamWorld) spawnFollower(t *testing.T, b *pipes, what, at, opts string) *process {
+func (w *streamWorld) spawnFollower(t *testing.T, b *pipes, what, at, opts string) *livetest.Process {
 	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &process{t: t, cmd: exec.Command(exe, "-test.run=^$"), lines: make(chan string, 100), ended: make(chan error, 1)}
-	p.cmd.Env = append(os.Environ(), streamChild+"="+what, childURL+"="+w.pool.Config().ConnString(), childAt+"="+at, childOpts+"="+opts)
-	p.cmd.Stderr = os.Stderr
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	in, err := p.cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.join(t, in)
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		for s := bufio.NewScanner(out); s.Scan(); {
-			p.lines <- s.Text()
-		}
-	}()
-	go func() { <-read; p.ended <- p.cmd.Wait() }()
-	t.Cleanup(p.kill)
-	return p
+	return livetest.Spawn(t, livetest.Child{
+		Env: append(w.childEnv(at, opts), streamChild+"="+what), Input: func(in io.WriteCloser) { b.join(t, in) },
+	})
 }
 
 // everywhere publishes to several brokers.

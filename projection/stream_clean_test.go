@@ -10,6 +10,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/outbox"
 )
 
@@ -92,8 +93,8 @@ func TestStreamLostGroups(t *testing.T) {
 	steady, whole, part := logged("steady"), logged("whole"), logged("part")
 	firstWhole, firstPart, firstHead := logged("first_whole"), logged("first_part"), logged("first_head")
 	w := newStreamWorld(t, steady, whole, part, firstWhole, firstPart, firstHead)
-	var lines logLines
-	w.run(w.relay(w.channel, outbox.Config{CleanEvery: 20 * time.Millisecond, Retention: retention, Logger: lines.logger()}))
+	var lines livetest.Lines
+	w.run(w.relay(w.channel, outbox.Config{CleanEvery: 20 * time.Millisecond, Retention: retention, Logger: lines.Logger()}))
 	of := func(p Projection, catchUp Source, start outbox.Start) *outbox.Subscription {
 		return w.subscription(w.channel, outbox.SubscriptionConfig{Group: "of_" + p.Name, CatchUp: catchUp, StartAt: start})
 	}
@@ -108,16 +109,16 @@ func TestStreamLostGroups(t *testing.T) {
 	token := w.numbers(11, 30)
 	w.wait(token, steady)
 	for _, group := range []string{"of_whole", "of_part"} {
-		eventually(t, group+" is lost", func() bool { return w.stateOf(group) == "lost" })
+		livetest.Eventually(t, group+" is lost", func() bool { return w.stateOf(group) == "lost" })
 		waited := ask[float64](w.world, `SELECT extract(epoch FROM s.since - (SELECT min(recorded_at) FROM daybook.events WHERE position > $2))::float8
 			FROM daybook.subscribers s WHERE group_name = $1`, group, stood)
 		if waited < retention.Seconds() {
 			t.Errorf("%s is lost after %.3f s, before the retention is over", group, waited)
 		}
 	}
-	eventually(t, "the rows are gone", func() bool { return w.rows() <= 1 })
+	livetest.Eventually(t, "the rows are gone", func() bool { return w.rows() <= 1 })
 	for _, name := range []string{"whole", "part"} {
-		eventually(t, "the log names "+name, func() bool { return strings.Contains(lines.String(), "group=of_"+name+" consumer="+name+" version=1") })
+		livetest.Eventually(t, "the log names "+name, func() bool { return strings.Contains(lines.String(), "group=of_"+name+" consumer="+name+" version=1") })
 	}
 
 	w.follow(of(whole, w.store.Log(), 0), Config{}, whole)

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/daybook-go/daybook/eventstore/postgres"
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/internal/pgserver"
 	"github.com/daybook-go/daybook/outbox"
 )
@@ -31,10 +32,10 @@ func TestStreamKilledAtEveryPlace(t *testing.T) {
 				f := w.traffic()
 				for visit := 1; visit <= 3; visit++ {
 					p := w.spawnFollower(t, b, what, fmt.Sprintf("%s:%d:kill", place, visit), "300ms 5")
-					eventually(t, "it dies", func() bool {
+					livetest.Eventually(t, "it dies", func() bool {
 						f.append(3)
 						select {
-						case <-p.ended:
+						case <-p.Ended():
 							return true
 						case <-time.After(10 * time.Millisecond):
 							return false
@@ -85,9 +86,9 @@ func TestStreamFrozenOwner(t *testing.T) {
 			f.append(10)
 			w.finish(f, what)
 			<-time.After(time.Until(asleep.Add(2 * lease)))
-			frozen.signal(syscall.SIGCONT)
-			frozen.says("awake")
-			if got := frozen.begins(batchLine); got == batchLine+"<nil>" {
+			frozen.Signal(syscall.SIGCONT)
+			frozen.Says("awake")
+			if got := frozen.Says(batchLine); got == batchLine+"<nil>" {
 				t.Error("the frozen process committed its batch")
 			}
 			f.append(20)
@@ -97,14 +98,14 @@ func TestStreamFrozenOwner(t *testing.T) {
 }
 
 // until appends until a process says something.
-func (f *traffic) until(p *process, line string) {
+func (f *traffic) until(p *livetest.Process, line string) {
 	f.t.Helper()
 	said := make(chan struct{})
 	go func() {
 		defer close(said)
-		p.says(line)
+		p.Says(line)
 	}()
-	eventually(f.t, "it says "+line, func() bool {
+	livetest.Eventually(f.t, "it says "+line, func() bool {
 		f.append(3)
 		select {
 		case <-said:
@@ -132,9 +133,9 @@ func TestStreamOvertakenOwnerIsFenced(t *testing.T) {
 	w.follow(w.subscription(w.channel, outbox.SubscriptionConfig{Group: crashCounts.Name}), Config{}, crashCounts)
 	f.append(10)
 	w.finish(f, crashCounts.Name)
-	frozen.signal(syscall.SIGCONT)
-	frozen.says("awake")
-	if got := frozen.begins(batchLine); !strings.Contains(got, "another owner has taken over") || !strings.Contains(got, "DB002") {
+	frozen.Signal(syscall.SIGCONT)
+	frozen.Says("awake")
+	if got := frozen.Says(batchLine); !strings.Contains(got, "another owner has taken over") || !strings.Contains(got, "DB002") {
 		t.Errorf("%s: want it refused by the fence", got)
 	}
 	f.append(20)
@@ -150,8 +151,8 @@ func TestStreamSharedGroup(t *testing.T) {
 	w.expect(crashCounts.Name, crashCounts)
 	b := &pipes{shared: true}
 	w.run(w.relay(b, outbox.Config{}))
-	w.spawnFollower(t, b, crashStrict.Name, "", "10s 50").says("running")
-	w.spawnFollower(t, b, crashCounts.Name, "", "10s 50").says("running")
+	w.spawnFollower(t, b, crashStrict.Name, "", "10s 50").Says("running")
+	w.spawnFollower(t, b, crashCounts.Name, "", "10s 50").Says("running")
 	f := w.traffic()
 	for range 5 {
 		f.append(20)
@@ -211,7 +212,7 @@ func TestStreamSurvivesPostgres(t *testing.T) {
 		if err := server.Restart(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the database is back", func() bool { return pool.Ping(t.Context()) == nil })
+		livetest.Eventually(t, "the database is back", func() bool { return pool.Ping(t.Context()) == nil })
 		pool.Reset()
 		elsewhere.Reset()
 		if err := NewWaiter(elsewhere, WaiterConfig{}).WaitFor(t.Context(), f.token, p, v); err != nil {

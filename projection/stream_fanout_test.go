@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/outbox"
 )
 
@@ -92,7 +93,7 @@ func TestStreamFanOut(t *testing.T) {
 	for order := int64(1); order <= 8; order++ {
 		switch order {
 		case 3:
-			eventually(t, "the listener has heard both", func() bool { return len(live.heard()) == 2 })
+			livetest.Eventually(t, "the listener has heard both", func() bool { return len(live.heard()) == 2 })
 			stopSearch()
 			stopLive()
 		case 7:
@@ -113,7 +114,7 @@ func TestStreamFanOut(t *testing.T) {
 			t.Errorf("after order %d the others have a backlog of %d", order, others)
 		}
 	}
-	eventually(t, "the listener has heard the last", func() bool { h := live.heard(); return len(h) > 0 && h[len(h)-1] == 8 })
+	livetest.Eventually(t, "the listener has heard the last", func() bool { h := live.heard(); return len(h) > 0 && h[len(h)-1] == 8 })
 	stopLive()
 	if peak != 4 {
 		t.Errorf("the backlog of search peaks at %d, want 4", peak)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/internal/testscale"
 	"github.com/daybook-go/daybook/outbox"
 )
@@ -59,9 +60,9 @@ func TestStreamHostileBroker(t *testing.T) {
 			w := newStreamWorld(t, p, v)
 			m := &mischief{Publisher: w.channel, random: rand.New(rand.NewPCG(seed, 1))}
 			w.run(w.relay(m, outbox.Config{BatchSize: 50}))
-			var lines logLines
+			var lines livetest.Lines
 			s := w.subscription(w.channel, outbox.SubscriptionConfig{Silence: 300 * time.Millisecond, Buffer: 40})
-			stop := w.follow(s, Config{OnFailure: Stop, Attempts: 1, BatchSize: 20, Logger: lines.logger()}, p, v)
+			stop := w.follow(s, Config{OnFailure: Stop, Attempts: 1, BatchSize: 20, Logger: lines.Logger()}, p, v)
 			f := w.traffic()
 			f.append(500)
 			f.applied(p, v)

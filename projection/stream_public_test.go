@@ -11,6 +11,7 @@ import (
 
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/eventstore/postgres/postgrestest"
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/outbox"
 )
 
@@ -115,7 +116,7 @@ func TestStreamOfPublicMessages(t *testing.T) {
 		for _, list := range want {
 			total += len(list)
 		}
-		eventually(t, "everything has arrived", func() bool { return ask[int](w.world, "SELECT count(*)::int FROM announcements") >= total })
+		livetest.Eventually(t, "everything has arrived", func() bool { return ask[int](w.world, "SELECT count(*)::int FROM announcements") >= total })
 		rows, err := w.pool.Query(t.Context(), "SELECT text FROM announcements ORDER BY n")
 		if err != nil {
 			t.Fatal(err)

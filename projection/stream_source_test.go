@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/outbox"
 )
 
@@ -27,7 +28,7 @@ func TestStreamSwitchesSources(t *testing.T) {
 			}
 		}
 		stop := w.run(w.reader(from, Config{BatchSize: 7}, p, v))
-		eventually(t, "it moves", func() bool {
+		livetest.Eventually(t, "it moves", func() bool {
 			f.append(3)
 			return moved()
 		})

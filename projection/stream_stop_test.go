@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/outbox"
 )
 
@@ -36,7 +37,7 @@ func TestStreamStopAtTheEndIsRecorded(t *testing.T) {
 	}
 	close(fail)
 	w.reason(r)
-	eventually(t, "it waits to record it", func() bool {
+	livetest.Eventually(t, "it waits to record it", func() bool {
 		return ask[bool](w.world, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')")
 	})
 	ended := make(chan struct{})

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/outbox"
 )
 
@@ -127,7 +128,7 @@ func TestStreamShutdown(t *testing.T) {
 		s := w.subscription(w.channel, outbox.SubscriptionConfig{Buffer: 50})
 		stop := w.follow(s, Config{BatchSize: 50}, watching, v)
 		was := w.floorOf(v.Name)
-		eventually(t, "it works", func() bool { return w.floorOf(v.Name) > was && s.Stats().Received > 0 })
+		livetest.Eventually(t, "it works", func() bool { return w.floorOf(v.Name) > was && s.Stats().Received > 0 })
 		stop() // checks the time, under a relay that publishes
 		stopRelay()
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/eventstore/postgres"
 	"github.com/daybook-go/daybook/eventstore/postgres/postgrestest"
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/outbox"
 )
 
@@ -132,14 +133,14 @@ func (w *streamWorld) follow(s *outbox.Subscription, cfg Config, defs ...Definit
 
 func (w *streamWorld) following(s *outbox.Subscription) {
 	w.t.Helper()
-	eventually(w.t, "the subscription follows", func() bool { return s.Health(context.Background()).State == "following" })
+	livetest.Eventually(w.t, "the subscription follows", func() bool { return s.Health(context.Background()).State == "following" })
 }
 
 // sent waits until everything is published, and the cursor says so.
 func (w *streamWorld) sent() {
 	w.t.Helper()
 	head := w.head()
-	eventually(w.t, "all is published", func() bool { return w.floorOf("outbox-relay") >= head })
+	livetest.Eventually(w.t, "all is published", func() bool { return w.floorOf("outbox-relay") >= head })
 }
 
 func (w *streamWorld) head() int64 {
@@ -160,14 +161,14 @@ func (w *streamWorld) floorOf(consumer string) int64 {
 func (w *streamWorld) passed(consumer string) {
 	w.t.Helper()
 	head := w.head()
-	eventually(w.t, consumer+" has passed everything", func() bool { return w.floorOf(consumer) >= head })
+	livetest.Eventually(w.t, consumer+" has passed everything", func() bool { return w.floorOf(consumer) >= head })
 }
 
 // reason waits until a projection has stopped, and returns why.
 func (w *streamWorld) reason(r *Runner) string {
 	w.t.Helper()
 	var reason string
-	eventually(w.t, "the projection stops", func() bool {
+	livetest.Eventually(w.t, "the projection stops", func() bool {
 		h := r.Health(context.Background())
 		reason = h.Parts[0].Reason
 		return !h.Ready && h.Parts[0].State == "stopped"

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/livetest"
 )
 
 // A wait that ends before it has asked the database says what the worker of this process has told.
@@ -63,7 +64,7 @@ func TestWaitForeverWhileTheWorkerMoves(t *testing.T) {
 	beyond := eventstore.MakeToken(last.Epoch(), eventstore.Mark{Partition: 3, Position: eventstore.PositionAt(1 << 40)})
 	floor := func() int64 { return ask[int64](w, "SELECT floor FROM daybook.segments") }
 	w.start(w.runner(Config{BatchSize: 1}, v)) // moves at each event
-	eventually(t, "it moves", func() bool { return floor() > 0 })
+	livetest.Eventually(t, "it moves", func() bool { return floor() > 0 })
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	mustBe[*eventstore.HistoryError](t, w.waiter().WaitFor(ctx, beyond, v))

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/livetest"
 )
 
 func (w *world) waiter() *Waiter { return NewWaiter(w.pool, WaiterConfig{}) }
@@ -75,7 +76,7 @@ func TestWaitInsideItsOwnHandler(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("the handler waits")
 	}
-	eventually(t, "the consumer goes on", func() bool { return len(values(w, "selfish")) == 2 })
+	livetest.Eventually(t, "the consumer goes on", func() bool { return len(values(w, "selfish")) == 2 })
 }
 
 // R-RW05: whoever waits sees a row that is at least as new as its token, also while the projection is slow.
@@ -176,7 +177,7 @@ func TestObserver(t *testing.T) {
 	if err := NewWaiter(w.pool, WaiterConfig{Observer: &o}).WaitFor(t.Context(), w.append("s", added{1}, added{2}), v); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the batch, which is told of after its commit", func() bool {
+	livetest.Eventually(t, "the batch, which is told of after its commit", func() bool {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		return o.n == 2
