@@ -28,10 +28,12 @@ const (
 	calmEvents  = 1000 // appended after everything was killed, on one more stream each
 	restarts    = 2
 	oneAppend   = 5                      // streams
-	afterwards  = 3 * time.Minute        // bounds what is left when all is appended
 	relayKills  = 600 * time.Millisecond // on average
 	followKills = 3 * time.Second
 )
+
+// afterwards bounds what is left when all is appended.
+var afterwards = max(3*time.Minute, testscale.Duration(10*time.Minute))
 
 // torture is one run.
 type torture struct {

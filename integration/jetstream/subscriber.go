@@ -88,7 +88,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	out := make(chan *message.Message)
 	s.busy.Go(func() {
 		defer close(out)
-		defer func() { closing(); cancel(); ending(); messages.Stop() }()
+		defer func() { closing(); cancel(); ending(); messages.Stop(); s.forget(js, topic, consumer) }()
 		for seen := last(ctx, js, topic); ; {
 			got, err := messages.Next(jetstream.NextMaxWait(quietFor))
 			switch {
@@ -110,6 +110,17 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		}
 	})
 	return out, nil
+}
+
+// forget ends the consumer of a follower at the server, which would keep it for its minute, and has room for so many. A
+// server that cannot be asked forgets it by itself.
+func (s *Subscriber) forget(js jetstream.JetStream, topic string, consumer jetstream.Consumer) {
+	if s.acks {
+		return // a durable one stays
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = js.DeleteConsumer(ctx, topic, consumer.CachedInfo().Name)
 }
 
 // quietFor is how long nothing may come before a follower looks whether there would have been something.
