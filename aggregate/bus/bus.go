@@ -79,7 +79,7 @@ func Handle[C any](b *Bus, t CommandType[C], h func(ctx context.Context, c C) (R
 	if h == nil {
 		refuse(t, "the handler is nil: pass the function that carries the command out")
 	}
-	add(b, t, nil, func(ctx context.Context, c *Command) (Reply, error) { return h(ctx, c.Payload.(C)) })
+	add(b, t, routing{}, func(ctx context.Context, c *Command) (Reply, error) { return h(ctx, c.Payload.(C)) })
 }
 
 // HandleAggregate registers a command that one aggregate decides: id says which, and decide is usually a method
@@ -97,10 +97,38 @@ func HandleAggregate[C, S, E any](b *Bus, t CommandType[C], repository *aggregat
 	case decide == nil:
 		refuse(t, "decide is nil: pass the decision, for example %s.Decide", reflect.TypeFor[C]())
 	}
-	target := func(payload any) string { return repository.Type().Stream(id(payload.(C))).String() }
-	add(b, t, target, func(ctx context.Context, c *Command) (Reply, error) {
+	of := func(payload any) string { return id(payload.(C)) }
+	by := routing{
+		target: func(payload any) string { return repository.Type().Stream(of(payload)).String() },
+		says:   of,
+	}
+	add(b, t, by, decided(repository, func(c *Command) string { return of(c.Payload) }, decide, opts))
+}
+
+// HandleAddressed is [HandleAggregate] for commands that do not say which aggregate decides them: that is what they are
+// addressed to, by [To]. The target is always the stream, so a type with the option [Target] is refused. A command that
+// is addressed to nobody, or to what cannot be an id, is an [*InvalidCommandError].
+//
+// A command that is dispatched as it was prepared, stored or sent has its address in Command.Target.
+func HandleAddressed[C, S, E any](b *Bus, t CommandType[C], repository *aggregate.Repository[S, E],
+	decide func(C, S) ([]E, error), opts ...aggregate.HandleOption) {
+	switch {
+	case repository == nil:
+		refuse(t, "the repository is nil: pass the one that aggregate.NewRepository made")
+	case decide == nil:
+		refuse(t, "decide is nil: pass the decision, for example %s.Decide", reflect.TypeFor[C]())
+	case t.config.target != nil:
+		refuse(t, "the type has a Target, but what it is addressed to is its target: leave the option out, or use HandleAggregate")
+	}
+	add(b, t, routing{stream: repository.Type().Stream}, decided(repository, idInTarget, decide, opts))
+}
+
+// decided is the handler of a command that one aggregate decides.
+func decided[C, S, E any](repository *aggregate.Repository[S, E], id func(*Command) string, decide func(C, S) ([]E, error),
+	opts []aggregate.HandleOption) Handler {
+	return func(ctx context.Context, c *Command) (Reply, error) {
 		command := c.Payload.(C)
-		aggregateID := id(command)
+		aggregateID := id(c)
 		var refusal error
 		result, err := repository.Handle(ctx, aggregateID, func(state S) (events []E, err error) {
 			events, err = decide(command, state)
@@ -112,7 +140,7 @@ func HandleAggregate[C, S, E any](b *Bus, t CommandType[C], repository *aggregat
 			Attempts: result.Attempts, Repeated: result.Repeated,
 			Refused: refusal != nil && errors.Is(err, refusal) && !transient(err),
 		}, err
-	})
+	}
 }
 
 // transient reports an error after which the same command may succeed, so that it is no answer.
@@ -122,7 +150,7 @@ func transient(err error) bool {
 		aggregate.IsTransient(err)
 }
 
-func add[C any](b *Bus, t CommandType[C], target func(any) string, h Handler) {
+func add[C any](b *Bus, t CommandType[C], by routing, h Handler) {
 	if b == nil {
 		refuse(t, "the bus is nil: pass the one that bus.New made")
 	}
@@ -131,7 +159,7 @@ func add[C any](b *Bus, t CommandType[C], target func(any) string, h Handler) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	known, made := b.routes.Load(), newRoute(t, target, h)
+	known, made := b.routes.Load(), newRoute(t, by, h)
 	if other, taken := known.byName[made.name]; taken {
 		refuse(t, "the name has a handler already, for %s: give each command a name of its own and register it once", other.goType)
 	}

@@ -37,9 +37,14 @@ type Command struct {
 	Deadline time.Time
 	// Class is how important the command is when not all can be carried out.
 	Class admission.Class
+	// To is what the command is addressed to, for types whose payload does not say it; see the option [To]. It is for who
+	// sends: Target follows from it, and is where handlers find it.
+	To string
 	// Target orders commands that travel through the outbox: those of one target are carried out in the order in which
 	// they were sent. Usually the text of a stream. Empty: the command stands alone.
 	Target string
+	// Undoes is the id of the command that this one undoes; zero: none. See the option [Undoes].
+	Undoes uuid.UUID
 	// ReplyTo is the topic to which the end of a command that travels is published. Empty: it is not.
 	ReplyTo string
 	// Metadata says who gives the command and as part of what. Its headers carry the trace, see [Trace].

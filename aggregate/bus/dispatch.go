@@ -70,8 +70,8 @@ func (b *Bus) Dispatch(ctx context.Context, command Command) (reply Reply, err e
 // Prepare makes a command that can be stored, sent, and dispatched later, here or elsewhere: with its Data, and without
 // Payload. The deadline and the metadata of ctx become the command's.
 //
-// A payload whose Go type has no handler is an [*UnknownCommandError], one that cannot be encoded an
-// [*InvalidCommandError].
+// A payload whose Go type has no handler is an [*UnknownCommandError], one that cannot be encoded, or is addressed to what
+// it cannot be for, an [*InvalidCommandError].
 func (b *Bus) Prepare(ctx context.Context, payload any, opts ...SendOption) (command Command, err error) {
 	defer b.guard(ctx, &command, &err)
 	c, route, err := b.command(ctx, payload, opts)
@@ -130,8 +130,8 @@ func (c *Command) complete(r *route) error {
 	if c.Scope == "" {
 		c.Scope = aggregate.ScopeOf(c.Metadata)
 	}
-	if c.Target == "" && r.target != nil {
-		c.Target = r.target(c.Payload)
+	if err := r.direct(c); err != nil {
+		return &InvalidCommandError{Type: c.Type, ID: c.ID, Err: err}
 	}
 	return nil
 }
@@ -172,6 +172,7 @@ func (r *route) write(c *Command) error {
 
 // through sends a complete command through the middleware.
 func (b *Bus) through(ctx context.Context, c *Command, r *route) (Reply, error) {
+	c.To = "" // Target has it
 	c.run = &dispatch{bus: b, route: r, base: ctx}
 	ctx = c.describe(ctx)
 	// A command that is late already keeps a living context: that it is late has yet to be stored.

@@ -108,19 +108,19 @@ func checkTypeName(name string) string {
 
 // route is a command type as a bus keeps it.
 type route struct {
-	name       string
-	goType     reflect.Type
-	codec      eventstore.Codec
-	target     func(payload any) string // nil: none
+	name   string
+	goType reflect.Type
+	codec  eventstore.Codec
+	routing
 	withoutKey bool
 	decode     func(codec eventstore.Codec, data []byte) (any, error)
 	validate   func(payload any) error
 	handle     Handler
 }
 
-func newRoute[C any](t CommandType[C], target func(any) string, handle Handler) *route {
+func newRoute[C any](t CommandType[C], by routing, handle Handler) *route {
 	r := &route{
-		name: t.name, goType: reflect.TypeFor[C](), codec: t.config.codec, target: t.config.target, withoutKey: t.config.withoutKey,
+		name: t.name, goType: reflect.TypeFor[C](), codec: t.config.codec, routing: by, withoutKey: t.config.withoutKey,
 		handle: handle,
 		decode: func(codec eventstore.Codec, data []byte) (any, error) {
 			var payload C
@@ -138,8 +138,11 @@ func newRoute[C any](t CommandType[C], target func(any) string, handle Handler) 
 			return nil
 		},
 	}
-	if r.target == nil {
-		r.target = target
+	if t.config.target != nil {
+		r.target = t.config.target
+		if r.says == nil {
+			r.says = r.target
+		}
 	}
 	return r
 }

@@ -148,7 +148,11 @@ func (q *Queue) request(ctx context.Context, c bus.Command) ([]byte, error) {
 	}
 	// Type and data, as for a command that is carried out at once: a repeat under another precondition is a repeat.
 	h := hmac.New(sha256.New, *secret)
-	for _, part := range [...][]byte{[]byte("operation"), []byte(c.Type), c.Data} {
+	parts := [][]byte{[]byte("operation"), []byte(c.Type), c.Data}
+	if c.To != "" { // else the data says it
+		parts = append(parts, []byte(c.To))
+	}
+	for _, part := range parts {
 		var size [8]byte
 		binary.BigEndian.PutUint64(size[:], uint64(len(part)))
 		h.Write(size[:])

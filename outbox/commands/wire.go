@@ -28,6 +28,8 @@ const (
 	headerDeadline = headerPrefix + "deadline"
 	headerClass    = headerPrefix + "class"
 	headerReplyTo  = headerPrefix + "reply-to"
+	headerUndoes   = headerPrefix + "undoes"
+	headerSaga     = headerPrefix + "saga" // of whom; the dispatcher asks before it carries the command out
 )
 
 const (
@@ -72,6 +74,9 @@ func message(c bus.Command) (outbox.Message, error) {
 	set(headerReplyTo, c.ReplyTo)
 	if c.Expected != nil {
 		headers[headerExpected] = expectedText(*c.Expected)
+	}
+	if c.Undoes != uuid.Nil {
+		headers[headerUndoes] = c.Undoes.String()
 	}
 	if !c.Deadline.IsZero() {
 		headers[headerDeadline] = c.Deadline.UTC().Format(time.RFC3339Nano)
@@ -190,6 +195,13 @@ func command(e eventstore.RecordedEvent) (bus.Command, error) {
 			refuse(headerExpected, "is no version")
 		}
 		c.Expected = &expected
+	}
+	if text := own[headerUndoes]; text != "" {
+		id, err := uuid.Parse(text)
+		if err != nil {
+			refuse(headerUndoes, "is no id")
+		}
+		c.Undoes = id
 	}
 	if text := own[headerDeadline]; text != "" {
 		at, err := time.Parse(time.RFC3339Nano, text)
