@@ -1,11 +1,8 @@
 package postgres_test
 
 import (
-	"bytes"
 	"context"
-	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,32 +11,18 @@ import (
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/eventstore/postgres"
 	"github.com/daybook-go/daybook/eventstore/postgres/postgrestest"
+	"github.com/daybook-go/daybook/internal/livetest"
 )
 
 // logLines keeps what a store logs.
-type logLines struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logLines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logLines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
+type logLines struct{ livetest.Lines }
 
 func (l *logLines) has(text string) func() bool {
 	return func() bool { return strings.Contains(l.String(), text) }
 }
 
 func (l *logLines) config() postgres.Config {
-	return postgres.Config{Logger: slog.New(slog.NewTextHandler(l, nil))}
+	return postgres.Config{Logger: l.Logger()}
 }
 
 // R-OG06: a head that is held for long is logged with its holder, once, and so is its end.

@@ -1,7 +1,6 @@
 package deadletter
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/internal/parking"
 )
 
@@ -171,7 +171,7 @@ SELECT gen_random_uuid(), $1, 1, 'order-' || i, i %% 64, 1000 + i, $2, CASE i %%
 // Run removes what is old, says when something waits for too long and when that is over, and ends with its context.
 func TestRun(t *testing.T) {
 	t.Parallel()
-	var log logBuffer
+	var log livetest.Lines
 	w := newWorld(t, Config{Fresh: time.Nanosecond, Every: 5 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	k := w.worker("orders")
 	w.fill("orders", 3, "applied", "clock_timestamp() - interval '31 days'")
@@ -182,18 +182,18 @@ func TestRun(t *testing.T) {
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- w.letters.Run(ctx) }()
-	log.wait(t, "sequences wait for people")
+	says(t, &log, "sequences wait for people")
 	w.until("old letters are removed", `SELECT count(*) = 1 FROM daybook.letters`)
 	c := k.set.Change()
 	l := must[parking.Letter](t)(parking.OpenLetter(ctx, w.pool, k.owner, parking.Key{Sequence: e.PartitionKey}))
 	c.Applied(l, w.base)
 	c.Release(l.Key)
 	k.mustCommit(k.floor, c)
-	log.wait(t, "for too long any more")
+	says(t, &log, "for too long any more")
 	w.exec(`ALTER TABLE daybook.letters RENAME TO hidden`)
-	log.wait(t, "old dead letters cannot be removed")
+	says(t, &log, "old dead letters cannot be removed")
 	w.exec(`ALTER TABLE daybook.hidden RENAME TO letters`)
-	log.wait(t, "are removed again")
+	says(t, &log, "are removed again")
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
@@ -204,33 +204,10 @@ func TestRun(t *testing.T) {
 	must[Detail](t)(w.letters.Show(t.Context(), id))
 }
 
-// logBuffer is a log that can be waited for.
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
-func (b *logBuffer) wait(t testing.TB, text string) {
+// says waits until a text is in the log.
+func says(t testing.TB, log *livetest.Lines, text string) {
 	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(patience); !strings.Contains(b.String(), text); <-tick.C {
-		if time.Now().After(end) {
-			t.Fatalf("the log never says %q:\n%s", text, b.String())
-		}
-	}
+	livetest.Eventually(t, "the log says "+text, func() bool { return strings.Contains(log.String(), text) }, log.String)
 }
 
 func TestConfig(t *testing.T) {

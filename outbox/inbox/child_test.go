@@ -1,28 +1,24 @@
 package inbox
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
-	"strconv"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/daybook-go/daybook/internal/livetest"
 )
 
 // The crash tests run this test binary again as a process of its own, which runs one inbox over all that was published and
 // can be killed at a named place.
 const (
 	childURL  = "DAYBOOK_INBOX_TEST_URL"
-	childAt   = "DAYBOOK_INBOX_TEST_AT" // "place:n": kill yourself at the n-th visit of the place
+	childAt   = "DAYBOOK_INBOX_TEST_AT" // see livetest.Reaching
 	childWhat = "DAYBOOK_INBOX_TEST_WHAT"
 )
 
@@ -49,36 +45,20 @@ func crashLog(what string) (want []*sent, first, second []*message.Message) {
 }
 
 func child() error {
-	cfg, err := pgxpool.ParseConfig(os.Getenv(childURL))
+	pool, err := livetest.Pool(context.Background(), os.Getenv(childURL), 4)
 	if err != nil {
 		return err
 	}
-	cfg.MaxConns = 4
-	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
-	if err != nil {
-		return err
-	}
-	place, n, _ := strings.Cut(os.Getenv(childAt), ":")
-	visit, _ := strconv.Atoi(n)
 	b := newBroker(4)
 	_, first, second := crashLog(os.Getenv(childWhat))
 	b.send(first...)
 	b.send(second...)
 	run := Config{Name: "stock", Topic: topic, Partitions: 8, Lease: 300 * time.Millisecond, HoldFor: 5 * time.Millisecond, BatchSize: 7}
-	visits := 0
-	kill := func(at string) {
-		if at != place {
-			return
-		}
-		if visits++; visits == visit {
-			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-			select {} // the signal may be taken by another thread
-		}
-	}
-	run.probe = kill
+	reached := livetest.Reaching(os.Getenv(childAt))
+	run.probe = reached
 	in, err := New(pool, b, run, func(ctx context.Context, tx pgx.Tx, m Message) error {
 		err := write(ctx, tx, m)
-		kill("handled")
+		reached("handled")
 		return err
 	})
 	if err != nil {
@@ -88,36 +68,9 @@ func child() error {
 	return in.Run(context.Background())
 }
 
-// spawn starts a child and returns when it has died, or with the function that ends it.
-func (w *world) spawn(t *testing.T, what, at string) (died <-chan struct{}, kill func()) {
+func (w *world) spawn(t *testing.T, what, at string) *livetest.Process {
 	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(exe, "-test.run=^$")
-	cmd.Env = append(os.Environ(), childURL+"="+w.pool.Config().ConnString(), childAt+"="+at, childWhat+"="+what)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for s := bufio.NewScanner(out); s.Scan(); {
-		}
-		_ = cmd.Wait() // how it ended is the test's doing
-	}()
-	kill = func() {
-		_ = cmd.Process.Kill() // an ended process needs no end
-		<-ended
-	}
-	t.Cleanup(kill)
-	return ended, kill
+	return livetest.Spawn(t, livetest.Child{Env: []string{childURL + "=" + w.pool.Config().ConnString(), childAt + "=" + at, childWhat + "=" + what}})
 }
 
 // R-OB10: killed at every place where it hurts, again and again. Effect and mark are committed together, or neither is.
@@ -136,16 +89,9 @@ func TestKilledAtEveryPlace(t *testing.T) {
 					if place == "taken" {
 						n = 1
 					}
-					died, kill := w.spawn(t, what, fmt.Sprintf("%s:%d", place, n))
-					select {
-					case <-died:
-					case <-time.After(patience):
-						kill()
-						t.Fatalf("the child did not come to %s for the %d. time", place, n)
-					}
+					w.spawn(t, what, fmt.Sprintf("%s:%d:kill", place, n)).Dies()
 				}
-				_, kill := w.spawn(t, what, "")
-				defer kill()
+				defer w.spawn(t, what, "").Kill()
 				want, _, _ := crashLog(what)
 				w.exact(want)
 			})

@@ -2,31 +2,13 @@ package inbox
 
 import (
 	"context"
-	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/daybook-go/daybook/internal/livetest"
 )
-
-// logLines keeps what is logged.
-type logLines struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *logLines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logLines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
 
 //go:noinline
 func runsIntoIt() { panic("hunter2") }
@@ -35,9 +17,9 @@ func runsIntoIt() { panic("hunter2") }
 func TestStackOfAPanicIsLogged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	var l logLines
+	var l livetest.Lines
 	cfg := w.config()
-	cfg.Attempts, cfg.Logger = 3, slog.New(slog.NewTextHandler(&l, nil))
+	cfg.Attempts, cfg.Logger = 3, l.Logger()
 	w.start(w.inbox(cfg, func(context.Context, pgx.Tx, Message) error { runsIntoIt(); return nil }))
 	w.broker.send(w.pub.next(1).event())
 	w.eventually("it is parked", func() bool { return strings.Contains(l.String(), "sequence is parked") })

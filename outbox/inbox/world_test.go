@@ -16,12 +16,13 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/daybook-go/daybook/eventstore/postgres/postgrestest"
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/outbox"
 )
 
 const (
 	// patience bounds every wait of these tests; none is expected to come near it.
-	patience = 30 * time.Second
+	patience = livetest.Patience
 	topic    = "orders"
 	lease    = 500 * time.Millisecond
 )
@@ -43,18 +44,12 @@ func newWorld(t testing.TB) *world {
 
 func (w *world) exec(sql string, args ...any) {
 	w.t.Helper()
-	if _, err := w.pool.Exec(context.Background(), sql, args...); err != nil {
-		w.t.Fatalf("%s: %v", sql, err)
-	}
+	livetest.Exec(w.t, w.pool, sql, args...)
 }
 
 func ask[T any](w *world, sql string, args ...any) T {
 	w.t.Helper()
-	var v T
-	if err := w.pool.QueryRow(context.Background(), sql, args...).Scan(&v); err != nil {
-		w.t.Fatalf("%s: %v", sql, err)
-	}
-	return v
+	return livetest.Ask[T](w.t, w.pool, sql, args...)
 }
 
 // write is what handlers of these tests do.
@@ -83,41 +78,13 @@ func (w *world) inbox(cfg Config, h Handler) *Inbox {
 // start runs an inbox until stop is called, or the test ends. It must end within two seconds.
 func (w *world) start(in *Inbox) (stop func()) {
 	w.t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- in.Run(ctx) }()
-	var once sync.Once
-	stop = func() {
-		once.Do(func() {
-			cancel()
-			began := time.Now()
-			select {
-			case err := <-done:
-				if took := time.Since(began); err != nil || took > 2*time.Second {
-					w.t.Errorf("Run took %v to end: %v", took, err)
-				}
-			case <-time.After(patience):
-				w.t.Error("Run did not end")
-			}
-		})
-	}
-	w.t.Cleanup(stop)
-	return stop
+	return livetest.Start(w.t, in.Run)
 }
 
 // eventually polls, for what nothing tells of.
 func (w *world) eventually(what string, is func() bool) {
 	w.t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	late := time.After(patience)
-	for !is() {
-		select {
-		case <-tick.C:
-		case <-late:
-			w.t.Fatalf("%s: not within %v\n%s", what, patience, w.dump())
-		}
-	}
+	livetest.Eventually(w.t, what, is, w.dump)
 }
 
 func (w *world) dump() string {
