@@ -1,0 +1,321 @@
+package saga
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/daybook-go/daybook/internal/flow"
+)
+
+const (
+	explainEntries  = 500
+	explainCommands = 100
+	explainTimers   = 100
+)
+
+// reading is what is read of an instance, in one transaction.
+type reading struct {
+	explaining
+	tx  pgx.Tx
+	now time.Time
+
+	row       explainRow
+	progress  explainProgress
+	history   []Entry
+	commands  []CommandInfo
+	timers    []TimerInfo
+	letters   []LetterInfo
+	actions   []ActionInfo
+	consumers map[string]explainConsumer
+}
+
+type explainRow struct {
+	saga, key                            string
+	run, runs, version                   int
+	kind, state                          string
+	stuck, stuckStep, stuckText          string
+	stuckSince                           time.Time
+	pausedAt                             time.Time
+	pausedBy, pausedWhy, awaits          string
+	progress                             []byte
+	startedBy                            uuid.UUID
+	tenant, correlation                  string
+	entries                              int64
+	held                                 int
+	startedAt, changedAt, endedAt, clock time.Time
+}
+
+// explainProgress is the part of the stored progress that is read here.
+type explainProgress struct {
+	Steps []flow.Step `json:"steps"`
+	Plan  []string    `json:"plan"` // the names of all steps in their order, if the machine stores them
+}
+
+func (r *reading) all(ctx context.Context, saga, key string) error {
+	err := r.readRow(ctx, saga, key)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return r.near(ctx, saga, key)
+	}
+	for _, read := range []func(context.Context) error{r.readHistory, r.readCommands, r.readTimers, r.readActions, r.readConsumers, r.readLetters, r.find} {
+		if err != nil {
+			return err
+		}
+		err = read(ctx)
+	}
+	return err
+}
+
+func (r *reading) readRow(ctx context.Context, saga, key string) error {
+	i := &r.row
+	i.saga, i.key = saga, key
+	var stuck, paused, ended *time.Time
+	err := r.tx.QueryRow(ctx, r.sql(explainRowSQL), saga, key, r.run).Scan(&i.run, &i.runs, &i.version, &i.kind, &i.state,
+		&i.stuck, &i.stuckStep, &i.stuckText, &stuck, &paused, &i.pausedBy, &i.pausedWhy, &i.awaits, &i.progress,
+		&i.startedBy, &i.tenant, &i.correlation, &i.entries, &i.held, &i.startedAt, &i.changedAt, &ended, &i.clock)
+	if err != nil {
+		return err
+	}
+	i.stuckSince, i.pausedAt, i.endedAt = explainTime(stuck), explainTime(paused), explainTime(ended)
+	i.startedAt, i.changedAt = i.startedAt.UTC(), i.changedAt.UTC()
+	if r.now = r.at; r.now.IsZero() {
+		r.now = i.clock
+	}
+	r.now = r.now.UTC()
+	if err := json.Unmarshal(i.progress, &r.progress); err != nil && json.Unmarshal(i.progress, &r.progress.Steps) != nil {
+		return fmt.Errorf("the progress of %q cannot be read: %w", key, err)
+	}
+	return nil
+}
+
+const explainRowSQL = `
+SELECT s.run, (SELECT m.run FROM {schema}.sagas m WHERE m.saga = $1 AND m.key = $2 ORDER BY m.run DESC LIMIT 1), s.version, s.kind, s.state,
+       s.stuck, s.stuck_step, s.stuck_text, s.stuck_since, s.paused_at, s.paused_by, s.paused_why, s.awaits, s.progress,
+       s.started_by, s.tenant, s.correlation_id, s.entries, s.held, s.started_at, s.changed_at, s.ended_at, clock_timestamp()
+  FROM {schema}.sagas s WHERE s.saga = $1 AND s.key = $2 AND ($3 = 0 OR s.run = $3) ORDER BY (s.ended_at IS NULL) DESC, s.run DESC LIMIT 1`
+
+func explainTime(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.UTC()
+}
+
+// near makes the error of an instance that is not there.
+func (r *reading) near(ctx context.Context, saga, key string) error {
+	missing := &NoInstanceError{Saga: saga, Key: key, Run: r.run}
+	rows, err := r.tx.Query(ctx, r.sql(explainNearSQL), saga, key)
+	if err != nil {
+		return err
+	}
+	if missing.Keys, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
+		return err
+	}
+	if len(missing.Keys) == 0 {
+		if missing.Sagas, err = r.sagas(ctx, r.tx, 10); err != nil {
+			return err
+		}
+	}
+	return missing
+}
+
+const explainNearSQL = `
+SELECT DISTINCT k.key FROM (
+  (SELECT s.key FROM {schema}.sagas s WHERE s.saga = $1 AND s.key < $2 ORDER BY s.key DESC, s.run DESC LIMIT 2)
+  UNION ALL
+  (SELECT s.key FROM {schema}.sagas s WHERE s.saga = $1 AND s.key >= $2 ORDER BY s.key, s.run LIMIT 2)) k ORDER BY 1`
+
+// sagas are the names of sagas that have instances, found step by step.
+func (o explaining) sagas(ctx context.Context, tx pgx.Tx, most int) ([]string, error) {
+	rows, err := tx.Query(ctx, o.sql(explainSagasSQL), most)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+const explainSagasSQL = `
+WITH RECURSIVE n AS (
+  (SELECT s.saga FROM {schema}.sagas s ORDER BY s.saga LIMIT 1)
+  UNION ALL
+  SELECT x.saga FROM n, LATERAL (SELECT s.saga FROM {schema}.sagas s WHERE s.saga > n.saga ORDER BY s.saga LIMIT 1) x)
+SELECT saga FROM n LIMIT $1`
+
+func (r *reading) readHistory(ctx context.Context) error {
+	rows, err := r.tx.Query(ctx, r.sql(explainHistorySQL), r.row.saga, r.row.key, r.row.run, explainEntries)
+	if err != nil {
+		return err
+	}
+	r.history, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (h Entry, err error) {
+		var position int64
+		var event *uuid.UUID
+		err = row.Scan(&h.Entry, &h.At, &h.Kind, &h.Step, &h.Text, &event, &position, &h.Actor, &h.Reason)
+		if h.At, h.Position = h.At.UTC(), explainPosition(position); event != nil {
+			h.Event = *event
+		}
+		return h, err
+	})
+	slices.Reverse(r.history)
+	return err
+}
+
+const explainHistorySQL = `
+SELECT h.entry, h.at, h.kind, h.step, h.text, h.event, h.position, h.actor, h.reason FROM {schema}.saga_history h
+ WHERE h.saga = $1 AND h.key = $2 AND h.run = $3 ORDER BY h.entry DESC LIMIT $4`
+
+func (r *reading) readTimers(ctx context.Context) error {
+	ref := flow.Ref{Saga: r.row.saga, Key: r.row.key, Run: r.row.run}
+	prefix := timerPrefix(ref)
+	rows, err := r.tx.Query(ctx, r.sql(explainTimersSQL), timerQueue(r.row.saga), prefix, timersAfter(ref), explainTimers)
+	if err != nil {
+		return err
+	}
+	r.timers, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (t TimerInfo, err error) {
+		err = row.Scan(&t.Name, &t.DueAt, &t.FreeAt, &t.Does, &t.SetAt, &t.Attempts, &t.Owner, &t.Error)
+		t.Name = strings.TrimPrefix(t.Name, prefix)
+		t.DueAt, t.FreeAt, t.SetAt = t.DueAt.UTC(), t.FreeAt.UTC(), t.SetAt.UTC()
+		return t, err
+	})
+	return err
+}
+
+// An instance has few timers: they are sorted here.
+const explainTimersSQL = `
+SELECT k.* FROM (
+  SELECT t.name, t.due_at, t.visible_at, t.does, t.set_at, t.attempts, t.owner, t.error FROM {schema}.timers t
+   WHERE t.queue = $1 AND t.name >= $2 AND t.name < $3 ORDER BY t.name LIMIT 1000) k
+ ORDER BY k.due_at, k.name LIMIT $4`
+
+func (r *reading) readActions(ctx context.Context) error {
+	rows, err := r.tx.Query(ctx, r.sql(explainActionsSQL), r.row.saga, r.row.key, r.row.run)
+	if err != nil {
+		return err
+	}
+	r.actions, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (a ActionInfo, err error) {
+		var done *time.Time
+		err = row.Scan(&a.Plan, &a.Action, &a.Step, &a.Actor, &a.Reason, &a.State, &a.Result, &a.At, &done)
+		a.At, a.DoneAt = a.At.UTC(), explainTime(done)
+		return a, err
+	})
+	return err
+}
+
+const explainActionsSQL = `
+SELECT p.plan, p.action, p.step, p.actor, p.reason, CASE WHEN i.state = 'open' AND p.state = 'cancelled' THEN 'cancelled' ELSE i.state END,
+       i.result, p.created_at, i.done_at
+  FROM {schema}.saga_plan_items i JOIN {schema}.saga_plans p ON p.plan = i.plan
+ WHERE i.key = $2 AND i.run = $3 AND p.saga = $1 ORDER BY p.created_at, p.plan LIMIT 100`
+
+// explainConsumer is a consumer of the store at one moment.
+type explainConsumer struct {
+	name           string
+	version        int
+	state, reason  string
+	since          time.Time
+	segments, live int
+	owner          string
+	committedAt    time.Time // the last time that one of its segments moved
+}
+
+// atWork says in words who works on it.
+func (c explainConsumer) atWork() string {
+	switch {
+	case c.name == "":
+		return "has never run"
+	case c.state != "running":
+		text := "is " + c.state
+		if c.reason != "" {
+			text += " (" + explainClean(c.reason, 200) + ")"
+		}
+		return text
+	case c.live == 0:
+		return "does not run in any process"
+	case c.live < c.segments:
+		return fmt.Sprintf("runs for %d of %d segments", c.live, c.segments)
+	}
+	return "runs"
+}
+
+// stands: nobody works on some of it.
+func (c explainConsumer) stands() bool {
+	return c.name == "" || c.state != "running" || c.live < c.segments
+}
+
+const (
+	explainDispatcher = "commands"
+	explainRelay      = "outbox-relay"
+)
+
+func explainEvents(saga string) string  { return "saga-" + saga }
+func explainReplies(saga string) string { return ReplyTopic(saga) }
+
+func (r *reading) readConsumers(ctx context.Context) error {
+	names := []string{explainEvents(r.row.saga), explainReplies(r.row.saga), explainDispatcher, explainRelay}
+	rows, err := r.tx.Query(ctx, r.sql(explainConsumersSQL), names, r.now)
+	if err != nil {
+		return err
+	}
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c explainConsumer, err error) {
+		var committed *time.Time
+		err = row.Scan(&c.name, &c.version, &c.state, &c.reason, &c.since, &c.segments, &c.live, &c.owner, &committed)
+		c.committedAt = explainTime(committed)
+		return c, err
+	})
+	r.consumers = map[string]explainConsumer{}
+	for _, c := range all {
+		r.consumers[c.name] = c // the highest version counts
+	}
+	return err
+}
+
+const explainConsumersSQL = `
+SELECT c.consumer, c.version, c.state, c.reason, c.since, count(g.segment)::int, (count(*) FILTER (WHERE g.expires_at > $2))::int,
+       coalesce(max(g.owner) FILTER (WHERE g.expires_at > $2), ''), max(g.committed_at)
+  FROM {schema}.consumers c LEFT JOIN {schema}.segments g ON g.consumer = c.consumer AND g.version = c.version
+ WHERE c.consumer = ANY($1) GROUP BY c.consumer, c.version ORDER BY c.consumer, c.version`
+
+// readLetters finds dead letters of the saga's consumers that concern the instance: what its commands have caused, what
+// belongs to the same business transaction, and what is of a stream with its key.
+func (r *reading) readLetters(ctx context.Context) error {
+	var ids []string
+	for _, c := range r.commands {
+		ids = append(ids, c.ID.String())
+	}
+	for _, name := range []string{explainEvents(r.row.saga), explainReplies(r.row.saga)} {
+		c, known := r.consumers[name]
+		if !known {
+			continue
+		}
+		rows, err := r.tx.Query(ctx, r.sql(explainLettersSQL), name, c.version, ids, r.row.correlation, r.row.key)
+		if err != nil {
+			return err
+		}
+		letters, err := pgx.CollectRows(rows, explainLetter)
+		if err != nil {
+			return err
+		}
+		r.letters = append(r.letters, letters...)
+	}
+	return nil
+}
+
+func explainLetter(row pgx.CollectableRow) (l LetterInfo, err error) {
+	err = row.Scan(&l.ID, &l.Consumer, &l.Version, &l.State, &l.Type, &l.Error, &l.FailedAt)
+	l.FailedAt = l.FailedAt.UTC()
+	return l, err
+}
+
+// No index knows what a letter is about; so many are looked at.
+const explainLettersSQL = `
+SELECT l.letter, l.consumer, l.version, l.state, l.type, coalesce(l.errors[1], ''), l.last_failed_at FROM (
+  SELECT * FROM {schema}.letters l WHERE l.consumer = $1 AND l.version = $2 AND l.state IN ('retrying', 'parked')
+   ORDER BY l.topic, l.sequence, l.position LIMIT 2000) l
+ WHERE l.causation_id = ANY($3) OR $4 <> '' AND l.correlation_id = $4 OR l.sequence = $5 OR substr(l.stream_id, strpos(l.stream_id, '-') + 1) = $5
+ ORDER BY l.position LIMIT 10`
