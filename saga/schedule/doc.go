@@ -1,0 +1,2 @@
+// Package schedule runs jobs at times of a calendar.
+package schedule
