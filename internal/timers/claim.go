@@ -27,21 +27,26 @@ type ClaimRequest struct {
 // none is waited for. A timer whose lease has passed is taken over, under the next token. It is one transaction, unless db
 // is one: then the caller commits, and sequential scans are off for the rest of it.
 func Claim(ctx context.Context, db DB, request ClaimRequest) ([]Timer, error) {
-	return claim(ctx, db, request, nil)
+	return claim(ctx, db, request, from{})
 }
 
-// claim leaves out what was visible before the timer behind, that one too: after a claim these are rows that have just
-// been removed, which would be visited again each time until no snapshot sees them.
-func claim(ctx context.Context, db DB, request ClaimRequest, behind *Timer) ([]Timer, error) {
+// from is where a claim begins. Rows that were removed are visited by each claim until no snapshot can see them any more,
+// which a backup may keep from happening for hours: who claims often leaves them out. The zero value leaves nothing out.
+type from struct {
+	behind *Timer         // leaves out what was visible before it, it too
+	recent *time.Duration // leaves out what has been visible for longer
+}
+
+func claim(ctx context.Context, db DB, request ClaimRequest, begin from) ([]Timer, error) {
 	var since *time.Time
 	var name string
-	if behind != nil {
-		since, name = &behind.Visible, behind.Name
+	if begin.behind != nil {
+		since, name = &begin.behind.Visible, begin.behind.Name
 	}
 	b := &pgx.Batch{}
 	b.Queue(indexesSQL)
 	b.Queue(in(request.Schema, claimSQL), request.Queue, micros(request.Now), request.Ahead.Truncate(time.Microsecond), request.Limit,
-		request.Owner, request.Lease.Truncate(time.Microsecond), since, name)
+		request.Owner, request.Lease.Truncate(time.Microsecond), since, name, begin.recent)
 	results := db.SendBatch(ctx, b)
 	claimed, err := readClaim(results, request.Queue)
 	if closing := results.Close(); err == nil {
@@ -139,7 +144,8 @@ const (
 WITH n AS MATERIALIZED (SELECT coalesce($2::timestamptz, clock_timestamp()) AS now),
 due AS MATERIALIZED (
   SELECT name, visible_at FROM {schema}.timers
-   WHERE queue = $1 AND (visible_at, name) > (coalesce($7::timestamptz, '-infinity'), $8::text) AND visible_at <= (SELECT now + $3::interval FROM n)
+   WHERE queue = $1 AND (visible_at, name) > (coalesce($7::timestamptz, (SELECT now - $9::interval FROM n), '-infinity'), $8::text)
+     AND visible_at <= (SELECT now + $3::interval FROM n)
      AND (owner = '' OR visible_at <= (SELECT now FROM n))
    ORDER BY visible_at, name LIMIT $4::int FOR UPDATE SKIP LOCKED),
 claimed AS (

@@ -6,13 +6,21 @@ import (
 	"time"
 )
 
-// wakes is the least time between claims that wake-ups bring about.
-const wakes = 10 * time.Millisecond
+const (
+	// wakes is the least time between claims that wake-ups bring about.
+	wakes = 10 * time.Millisecond
+	// When a claim that leaves nothing out took longer than dear, most claims look at what became visible recently, and
+	// those that leave nothing out take at most a costShare-th of the time.
+	dear      = 50 * time.Millisecond
+	costShare = 20
+	recently  = 10 * time.Second
+)
 
 // claims claims what is due as long as there is room, at once after a full batch, else when it is time.
 func (r *Runner) claims(ctx context.Context, in *run) {
-	var behind *Timer // the last one of a full batch
-	var whole time.Time
+	var begin from
+	var whole time.Time    // when a claim last left nothing out
+	var cost time.Duration // what that took
 	var pauses backoff
 	for ctx.Err() == nil {
 		limit := r.free()
@@ -24,20 +32,27 @@ func (r *Runner) claims(ctx context.Context, in *run) {
 			continue
 		}
 		begun := time.Now()
-		if behind == nil || begun.Sub(whole) >= r.cfg.Poll { // also what came before the cursor meanwhile
-			behind, whole = nil, begun
+		if begin == (from{}) || begun.Sub(whole) >= max(r.cfg.Poll, costShare*cost) {
+			begin, whole = from{}, begun // also what came into what was left out
 		}
-		list, err := r.claim(in, limit, behind)
+		list, err := r.claim(in, limit, begin)
 		if err != nil {
 			r.away(in, err)
-			behind = nil
+			begin = from{}
 			pause(ctx, pauses.next())
 			continue
 		}
 		pauses.reset()
-		if behind = nil; len(list) == limit {
-			behind = &list[len(list)-1]
+		if whole == begun {
+			cost = time.Since(begun)
+		}
+		if begin = (from{}); len(list) == limit {
+			begin.behind = &list[len(list)-1]
 			continue
+		}
+		if cost > dear {
+			recent := recently + r.cfg.Poll
+			begin.recent = &recent
 		}
 		wait := r.cfg.Poll - r.cfg.Poll/10 + rand.N(r.cfg.Poll/10+1)
 		r.awaitWake(ctx, begun, wait-time.Since(begun))
@@ -68,13 +83,13 @@ func (r *Runner) free() int {
 	return free
 }
 
-func (r *Runner) claim(in *run, limit int, behind *Timer) ([]Timer, error) {
+func (r *Runner) claim(in *run, limit int, begin from) ([]Timer, error) {
 	ctx, cancel := context.WithTimeout(in.work, r.cfg.Lease)
 	defer cancel()
 	sent := r.now()
 	list, err := claim(ctx, in.db, ClaimRequest{
 		Schema: r.cfg.Schema, Queue: r.cfg.Queue, Owner: r.cfg.Owner, Now: r.param(), Ahead: r.cfg.Ahead, Limit: limit, Lease: r.cfg.Lease,
-	}, behind)
+	}, begin)
 	if err != nil {
 		return nil, err
 	}
