@@ -9,24 +9,26 @@ import (
 
 // Trigger is an event and what it makes a saga send. Make it with [When] or [WhenEach].
 type Trigger struct {
-	event reflect.Type
-	many  bool
-	make  func(payload any, r *eventstore.RecordedEvent, send func(to string, command any)) error
+	event   reflect.Type
+	payload reflect.Type // nil: of any type
+	many    bool
+	make    func(payload any, r *eventstore.RecordedEvent, send func(to string, command any)) error
 }
 
 // When sends a command for each event of type E. f is pure; it returns whom the command is addressed to, and the command.
 func When[E, C any](f func(Event[E]) (to string, command C)) Trigger {
-	if f == nil {
-		return Trigger{event: reflect.TypeFor[E]()}
-	}
-	return Trigger{event: reflect.TypeFor[E](), make: func(payload any, r *eventstore.RecordedEvent, send func(string, any)) error {
-		e, err := typed[E](payload, r)
-		if err == nil {
-			to, command := f(e)
-			send(to, command)
+	t := Trigger{event: reflect.TypeFor[E](), payload: reflect.TypeFor[C]()}
+	if f != nil {
+		t.make = func(payload any, r *eventstore.RecordedEvent, send func(string, any)) error {
+			e, err := typed[E](payload, r)
+			if err == nil {
+				to, command := f(e)
+				send(to, command)
+			}
+			return err
 		}
-		return err
-	}}
+	}
+	return t
 }
 
 // WhenEach sends as many commands for each event of type E as f calls send for, none included. f is pure. It is for

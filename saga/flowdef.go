@@ -2,7 +2,6 @@ package saga
 
 import (
 	"reflect"
-	"time"
 
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/internal/flow"
@@ -124,19 +123,3 @@ func ReactCancel[S any](f func(S, *Effects) S) Reaction[S] {
 	}
 	return r
 }
-
-// Effects record what a reaction wants. Nothing happens before the transaction of the reaction commits, and everything
-// then. They are for the goroutine of the reaction, while it runs.
-type Effects struct {
-	rec *recorder
-	err error
-	// what the reaction decided about the end
-	end flow.State
-	in  flow.Input
-}
-
-// Now is when the reaction takes place, in UTC: use it in place of time.Now.
-func (fx *Effects) Now() time.Time { return fx.in.Now }
-
-// Command is the name of the command that caused the event, or is replied to; empty when it is none of this instance.
-func (fx *Effects) Command() string { return fx.in.Origin.Step }

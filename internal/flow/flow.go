@@ -81,12 +81,14 @@ type Step struct {
 	Intent       int       `json:"intent,omitempty"`       // of the last do; 0: none was sent
 	Attempts     int       `json:"attempts,omitempty"`     // how many intents have definitely failed, by answer or reply
 	UndoIntent   int       `json:"undoIntent,omitempty"`   // of the last undo
+	Undoes       int       `json:"undoes,omitempty"`       // the intent of the do that the last undo undoes
 	UndoAttempts int       `json:"undoAttempts,omitempty"` // how many undos have failed
 	Place        int       `json:"place,omitempty"`        // in the order of completion, from 1; what is undone first is last
 	Again        bool      `json:"again,omitempty"`        // when the undo is confirmed, the step is tried again
 	Carried      bool      `json:"carried,omitempty"`      // a reply said that its command was carried out
 	Marked       bool      `json:"marked,omitempty"`       // somebody said so by hand
 	Text         string    `json:"text,omitempty"`         // why it was refused, or failed last
+	Sent         string    `json:"sent,omitempty"`         // what was sent last, do or undo, for people: "TakePayment to 42"
 	BeganAt      time.Time `json:"beganAt,omitzero"`
 	SentAt       time.Time `json:"sentAt,omitzero"` // of the last command, do or undo
 	EndedAt      time.Time `json:"endedAt,omitzero"`

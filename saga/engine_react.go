@@ -1,0 +1,163 @@
+package saga
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+
+	"github.com/daybook-go/daybook/internal/flow"
+)
+
+// course is one reaction of an instance of a Process.
+type course struct {
+	*recorder
+	m *processMachine
+}
+
+// event takes an event that was found for the instance.
+func (c *course) event() error {
+	e := c.in.Event
+	step, answer, ok := c.answerOf(e.Type)
+	if !ok {
+		if _, starts := c.m.starts[e.Type]; starts {
+			c.ignore("", "the instance is under way already: "+e.Type)
+		} else {
+			c.ignore(c.in.Origin.Step, "no answer that is waited for: "+e.Type)
+		}
+		return nil
+	}
+	s := c.i.Step(step.name)
+	if s == nil {
+		return c.early(step, answer, e.Type)
+	}
+	intent := cmp.Or(c.in.Origin.Intent, s.Intent)
+	if answer.outcome == succeeded {
+		return c.success(step, s, intent, answer)
+	}
+	if intent != s.Intent || s.State != flow.Waiting {
+		c.ignore(step.name, fmt.Sprintf("%s, when the step was %s", e.Type, s.State))
+		return nil
+	}
+	if err := c.fold(answer); err != nil {
+		return err
+	}
+	if answer.outcome == refused {
+		return c.refuse(step, s, e.Type)
+	}
+	return c.fail(step, s, e.Type)
+}
+
+// answerOf returns the step that an event answers: that of the command that caused it, else the one that waits for it by key.
+func (c *course) answerOf(wire string) (*stepPlan, answerPlan, bool) {
+	if c.in.Origin.Direction == flow.Do {
+		if step, ok := c.m.byName[c.in.Origin.Step]; ok {
+			if answer, ok := step.answers[wire]; ok {
+				return step, answer, true
+			}
+		}
+	}
+	if c.in.ByKey {
+		if step, ok := c.m.byKey[wire]; ok {
+			// The command that caused it, if any, is that of another step.
+			c.in.Origin = flow.Origin{}
+			return step, step.answers[wire], true
+		}
+	}
+	return nil, answerPlan{}, false
+}
+
+// fold takes an event into the state.
+func (c *course) fold(a answerPlan) (err error) {
+	c.i.Data, err = c.folded(a)
+	return err
+}
+
+func (c *course) folded(a answerPlan) (any, error) { return a.fold(c.i.Data, c.in.Payload, c.in.Event) }
+
+// success takes an event that says that an intent of a step was done.
+func (c *course) success(step *stepPlan, s *flow.Step, intent int, answer answerPlan) error {
+	wire := c.in.Event.Type
+	if intent < s.Intent {
+		return c.stray(step, s, intent, answer)
+	}
+	open := s.State == flow.Waiting || s.State == flow.RetryLater && !sealed(s) ||
+		s.State == flow.Refused && c.i.State == flow.Running && !sealed(s)
+	switch {
+	case s.State == flow.Done || s.State == flow.Skipped:
+		c.ignore(step.name, fmt.Sprintf("%s, when the step was %s", wire, s.State))
+		return nil
+	case !open:
+		return c.late(step, s, answer)
+	}
+	if err := c.fold(answer); err != nil {
+		return err
+	}
+	return c.succeed(step, s, "answered", wire)
+}
+
+// sealed reports whether the last intent was undone, or is being undone.
+func sealed(s *flow.Step) bool { return s.UndoIntent > 0 && s.Undoes >= max(1, s.Intent) }
+
+// reply takes the end of a command.
+func (c *course) reply() error {
+	r, o := c.in.Reply, c.in.Origin
+	text := replyText(r)
+	if o.Direction == flow.End {
+		return c.endReply(text)
+	}
+	step := c.m.byName[o.Step]
+	s := c.i.Step(o.Step)
+	if step == nil || s == nil {
+		c.ignore(o.Step, "the reply is to no step of this version: "+text)
+		return nil
+	}
+	if o.Direction == flow.Undo {
+		return c.undoReply(step, s, text)
+	}
+	if o.Intent != s.Intent {
+		c.fx.Ignored++
+		return nil
+	}
+	if r.State == flow.ReplyDone {
+		s.Carried = true
+		if step.fromReply && s.State == flow.Waiting {
+			return c.succeed(step, s, "answered", "carried out")
+		}
+		return nil
+	}
+	if s.State != flow.Waiting {
+		c.fx.Ignored++
+		return nil
+	}
+	if r.State == flow.ReplyFailed {
+		return c.unknown(step, s, text)
+	}
+	return c.refuse(step, s, text)
+}
+
+// replyText is the receiver's own words.
+func replyText(r *flow.Reply) string {
+	text := string(r.State)
+	if r.Code != "" {
+		text += " (" + r.Code + ")"
+	}
+	if r.Reason != "" {
+		text += ": " + r.Reason
+	}
+	return text
+}
+
+// typeName is what people call a payload.
+func typeName(payload any) string {
+	if payload == nil {
+		return "nothing"
+	}
+	return reflect.TypeOf(payload).Name()
+}
+
+func addressed(name, to string) string {
+	if to == "" {
+		return name
+	}
+	return name + " to " + to
+}

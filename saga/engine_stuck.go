@@ -1,0 +1,79 @@
+package saga
+
+import (
+	"strings"
+
+	"github.com/daybook-go/daybook/internal/flow"
+)
+
+// stick says why a step does not go on by itself.
+func (r *recorder) stick(step, reason, text string) {
+	r.i.Extra[stuckExtra+step] = reason + "\n" + text
+	r.note("stuck", step, reason+": "+text)
+}
+
+func (r *recorder) unstick(step string) { delete(r.i.Extra, stuckExtra+step) }
+
+// settle derives what the instance is stuck at from its steps: the first in order that is.
+func (r *recorder) settle() {
+	for n := range r.i.Steps {
+		name := r.i.Steps[n].Name
+		kept, ok := r.i.Extra[stuckExtra+name]
+		if !ok {
+			continue
+		}
+		reason, text, _ := strings.Cut(kept, "\n")
+		was := r.i.Stuck
+		if was.Reason != reason || was.Step != name || was.Text != text {
+			r.i.Stuck = flow.Stuck{Reason: reason, Step: name, Text: text, Since: r.now}
+		}
+		return
+	}
+	// What the manager has put there is its own.
+	if r.i.Stuck.Reason != flow.Paused && r.i.Stuck.Reason != flow.HandlerMissing {
+		r.i.Stuck = flow.Stuck{}
+	}
+}
+
+// Awaits says what the instance waits for.
+func (m *processMachine) Awaits(i *flow.Instance) string {
+	if i.State.Over() {
+		return ""
+	}
+	var waits []string
+	for n := range i.Steps {
+		s := &i.Steps[n]
+		step := m.byName[s.Name]
+		end := step == nil && (s.Name == string(flow.Completed) || s.Name == string(flow.Compensated))
+		switch {
+		case end && s.State == flow.Waiting:
+			waits = append(waits, "its last command, "+s.Sent+", to be carried out")
+		case end && s.State == flow.RetryLater:
+			waits = append(waits, "the next attempt at its last command, "+s.Sent)
+		case end && s.State == flow.Refused:
+			waits = append(waits, "somebody to decide about its last command, "+s.Sent)
+		case step != nil:
+			if text := awaitsStep(i, s); text != "" {
+				waits = append(waits, text)
+			}
+		}
+	}
+	return strings.Join(waits, "; ")
+}
+
+func awaitsStep(i *flow.Instance, s *flow.Step) string {
+	_, stuck := i.Extra[stuckExtra+s.Name]
+	switch {
+	case s.State == flow.Undoing:
+		return s.Name + " to be undone (" + s.Sent + ")"
+	case s.State == flow.UndoLater:
+		return "the next attempt to undo " + s.Name
+	case stuck:
+		return "somebody to decide about " + s.Name
+	case s.State == flow.RetryLater:
+		return "the next attempt of " + s.Name
+	case s.State == flow.Waiting && i.State == flow.Running:
+		return "an answer to " + s.Name + " (" + s.Sent + ")"
+	}
+	return ""
+}

@@ -1,4 +1,0 @@
-package saga
-
-// recorder is where reactions put what they want.
-type recorder struct{}
