@@ -25,7 +25,7 @@ type ClaimRequest struct {
 
 // Claim takes timers that are due, the first due first, at most Limit. Of timers that others claim or finish at the moment
 // none is waited for. A timer whose lease has passed is taken over, under the next token. It is one transaction, unless db
-// is one: then the caller commits, and sequential scans are off for the rest of it.
+// is one: then the caller commits, and settings of the planner stay for the rest of it.
 func Claim(ctx context.Context, db DB, request ClaimRequest) ([]Timer, error) {
 	return claim(ctx, db, request, from{})
 }
@@ -44,7 +44,7 @@ func claim(ctx context.Context, db DB, request ClaimRequest, begin from) ([]Time
 		since, name = &begin.behind.Visible, begin.behind.Name
 	}
 	b := &pgx.Batch{}
-	b.Queue(indexesSQL)
+	b.Queue(inOrderSQL)
 	b.Queue(in(request.Schema, claimSQL), request.Queue, micros(request.Now), request.Ahead.Truncate(time.Microsecond), request.Limit,
 		request.Owner, request.Lease.Truncate(time.Microsecond), since, name, begin.recent)
 	results := db.SendBatch(ctx, b)
@@ -138,6 +138,10 @@ const (
 	// Plans that were made while the table was empty must not read it whole when it has grown.
 	indexesSQL = `SELECT set_config('enable_seqscan', 'off', true)`
 
+	// What is due is read in the order of the index, and no further than the limit, however few the planner believes there
+	// are; and it is put together with what was claimed by a hash.
+	inOrderSQL = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true), set_config('enable_nestloop', 'off', true)`
+
 	// The clock is read once, in a subquery: a volatile function would keep the index from ending the scan. Leases are not
 	// claimed ahead of their ends.
 	claimSQL = `
@@ -152,8 +156,8 @@ claimed AS (
   UPDATE {schema}.timers SET token = token + 1, owner = $5::text, visible_at = (SELECT now + $6::interval FROM n)
    WHERE queue = $1 AND name = ANY(ARRAY(SELECT name FROM due))
   RETURNING name, id, due_at, token, visible_at, attempts, does, payload)
-SELECT c.name, c.id, c.due_at, due.visible_at, c.token, n.now, c.visible_at, c.attempts, c.does, c.payload
-  FROM n, claimed c JOIN due ON due.name = c.name`
+SELECT c.name, c.id, c.due_at, due.visible_at, c.token, (SELECT now FROM n), c.visible_at, c.attempts, c.does, c.payload
+  FROM claimed c JOIN due ON due.name = c.name`
 
 	// What is locked by others is left out of the update: a lock that is waited for would let the other leases pass.
 	renewSQL = `

@@ -5,6 +5,12 @@ import (
 	"time"
 )
 
+// The settings that runners send statements with, and claims.
+const (
+	IndexesSQL = indexesSQL
+	InOrderSQL = inOrderSQL
+)
+
 // Statements are all that the package sends, in a schema.
 func Statements(schema string) map[string]string {
 	texts := map[string]string{
