@@ -42,10 +42,11 @@ CREATE INDEX sagas_ended ON {schema}.sagas (saga, ended_at) WHERE ended_at IS NO
 CREATE INDEX sagas_held ON {schema}.sagas (saga, key, run) WHERE held > 0;
 
 -- What is known of a saga as a whole. Instances that have ended are removed after a while: no event up to `cleaned` begins one
--- or brings about a command, should it come again.
+-- or brings about a command, should it come again, and no run up to `runs` is begun, so that ids of commands are never used twice.
 CREATE TABLE {schema}.saga_names (
   saga    text COLLATE "C" PRIMARY KEY,
-  cleaned bigint NOT NULL DEFAULT 0
+  cleaned bigint NOT NULL DEFAULT 0,
+  runs    int    NOT NULL DEFAULT 0
 );
 
 -- The timeline of an instance. Rows are removed with it. There are no foreign keys: managers alone write here, and looking up
