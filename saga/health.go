@@ -1,0 +1,111 @@
+package saga
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/consumer"
+	"github.com/daybook-go/daybook/internal/parking"
+)
+
+// Health says how the sagas of this manager are doing, as this process knows it; it does not touch the database. Each saga has
+// a part for its events, one for its replies, one for its timers and one for what operators decide. Not ready are those
+// that wait for something that is away, retry in place, or have stopped. What another process works on is ready in state
+// "standby". What has set sequences aside is ready in state "degraded". Instances that are stuck do not count: [List] has them.
+func (m *Manager) Health(ctx context.Context) eventstore.Health {
+	h := eventstore.Health{Component: "sagas", Ready: m.running.Load(), State: "running"}
+	if !h.Ready {
+		h.State, h.Reason = "not running", "call Run"
+	}
+	keepers := m.keepers.Load()
+	for n, u := range m.units {
+		m.add(&h, fmt.Sprintf("saga %s events", u.name), u.events.Status())
+		m.add(&h, fmt.Sprintf("saga %s replies", u.name), u.replies.Status())
+		if r := m.runners[n]; r != nil {
+			part := r.Health(ctx)
+			part.Component = fmt.Sprintf("saga %s timers", u.name)
+			if keepers != nil {
+				if late := (*keepers)[n].lateness(); late != "" {
+					part.Ready, part.State, part.Reason = false, "overdue", late
+				}
+			}
+			join(&h, part)
+		}
+		if keepers != nil {
+			join(&h, (*keepers)[n].health())
+		}
+	}
+	return h
+}
+
+func (m *Manager) add(h *eventstore.Health, component string, s consumer.Status) {
+	part := eventstore.Health{Component: component, State: string(s.State), Reason: s.Reason, Since: s.Since}
+	switch s.State {
+	case consumer.Running, consumer.Standby, consumer.Paused:
+		part.Ready = true
+		if aside := s.Parked.Aside(); aside != "" {
+			part.State, part.Reason, part.Since = parking.Degraded, aside, s.Parked.Oldest
+		}
+	}
+	join(h, part)
+}
+
+// join adds a part. The first that is not ready stands for all; the others are in Parts.
+func join(h *eventstore.Health, part eventstore.Health) {
+	h.Parts = append(h.Parts, part)
+	switch {
+	case !part.Ready && h.Ready:
+		h.Ready, h.State, h.Since = false, part.State, part.Since
+		h.Reason = part.Component + " " + part.State + ": " + part.Reason
+	case part.State == parking.Degraded && h.State == "running":
+		h.State, h.Since, h.Reason = parking.Degraded, part.Since, part.Component+": "+part.Reason
+	}
+}
+
+func (k *keeper) health() eventstore.Health {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	h := eventstore.Health{Component: fmt.Sprintf("saga %s manager", k.u.name), Ready: k.away == "", State: "running", Since: k.since}
+	if !h.Ready {
+		h.State, h.Reason = string(consumer.Waiting), k.away
+	}
+	return h
+}
+
+func (k *keeper) lateness() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.overdue
+}
+
+// Stats are totals of one saga since its Manager was made, in this process.
+type Stats struct {
+	Saga string
+	// Started and Ended instances; Reactions to events, replies and timers; inputs Ignored because they changed nothing, came
+	// again, or were too late; inputs Held because an instance was paused or its version is not here.
+	Started, Ended, Reactions, Ignored, Held int64
+	// Sent commands, those sent again included.
+	Sent int64
+	// Timers that were set, fired, ignored because their instance had ended or they were cancelled or set anew, and given up.
+	TimersSet, TimersFired, TimersIgnored, TimersFailed int64
+	// Acted are the items of plans that were carried out, of which Refused changed nothing.
+	Acted, Refused int64
+	// Cleaned instances, or commands of a reactor, were removed after Config.KeepEnded.
+	Cleaned int64
+}
+
+// Stats returns the totals of each saga, in the order in which they were passed first.
+func (m *Manager) Stats() []Stats {
+	all := make([]Stats, len(m.units))
+	for n, u := range m.units {
+		s := &u.sum
+		all[n] = Stats{
+			Saga: u.name, Started: s.started.Load(), Ended: s.ended.Load(), Reactions: s.reactions.Load(), Ignored: s.ignored.Load(),
+			Held: s.held.Load(), Sent: s.sent.Load(), TimersSet: s.timersSet.Load(), TimersFired: s.timersFired.Load(),
+			TimersIgnored: s.timersIgnored.Load(), TimersFailed: s.timersFailed.Load(), Acted: s.acted.Load(), Refused: s.refused.Load(),
+			Cleaned: s.cleaned.Load(),
+		}
+	}
+	return all
+}
