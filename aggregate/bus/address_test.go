@@ -177,3 +177,32 @@ func TestHandleAddressedRefuses(t *testing.T) {
 		})
 	}
 }
+
+// Settled says that a command past its deadline has an outcome under its key, which is the only one that it can have.
+func TestSettled(t *testing.T) {
+	w := newWorld(t, bus.Config{}, idempotent)
+	late := bus.WithDeadline(noon)
+	if reply, err := w.Send(t.Context(), payIn{"a", 1}, bus.WithKey("late"), late); !errors.Is(err, bus.ErrExpired) || !reply.Settled {
+		t.Errorf("late: %+v, %v", reply, err)
+	}
+	if reply, err := w.Send(t.Context(), payIn{"a", 1}, bus.WithKey("late")); !errors.Is(err, bus.ErrExpired) || reply.Settled {
+		t.Errorf("again, in time: %+v, %v", reply, err)
+	}
+	if _, err := w.Send(t.Context(), payIn{"a", 1}, bus.WithKey("done")); err != nil {
+		t.Fatal(err)
+	}
+	if reply, err := w.Send(t.Context(), payIn{"a", 1}, bus.WithKey("done"), late); err != nil || !reply.Settled || !reply.Repeated {
+		t.Errorf("done before: %+v, %v", reply, err)
+	}
+	if reply, err := w.Send(t.Context(), payIn{"a", 1}, bus.WithKey("done")); err != nil || reply.Settled {
+		t.Errorf("done before, in time: %+v, %v", reply, err)
+	}
+	loose := newWorld(t, bus.Config{}, bare)
+	loose.handle = func(context.Context, anything) (bus.Reply, error) { return bus.Reply{Settled: true}, nil }
+	if reply, err := loose.Send(t.Context(), anything{}, late); !errors.Is(err, bus.ErrExpired) || reply.Settled {
+		t.Errorf("without keys: %+v, %v", reply, err)
+	}
+	if reply, err := loose.Send(t.Context(), anything{}); err != nil || reply.Settled {
+		t.Errorf("what a handler says: %+v, %v", reply, err)
+	}
+}

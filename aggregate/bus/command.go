@@ -79,6 +79,9 @@ type Reply struct {
 	// Stored: the refusal is stored under the command's key, so that each repeat gets it again, with the same Code. Only the
 	// bus knows; what a handler sets is of no account.
 	Stored bool
+	// Settled: the command came past its deadline, and there is an outcome under its key now, which it had before or which is
+	// that it expired. It can have no other. Only [Idempotent] knows.
+	Settled bool
 	// Attempts is how often it was decided; 0 when the handler does not say.
 	Attempts int
 }

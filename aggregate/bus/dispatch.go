@@ -197,7 +197,7 @@ func (b *Bus) execute(ctx context.Context, c *Command) (reply Reply, err error) 
 	within := handlerContext(ctx, c)
 	defer func() {
 		run.attempts += max(1, reply.Attempts)
-		reply.Stored = false
+		reply.Stored, reply.Settled = false, false
 		if errors.Is(err, aggregate.ErrRefused) {
 			reply.Refused, reply.Repeated = true, true
 		}

@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/daybook-go/daybook/aggregate"
@@ -63,13 +64,15 @@ func (i *idempotent) handle(ctx context.Context, c *Command, next Handler) (Repl
 		return keptUnderKey(ctx, c, reply, err)
 	}
 	if err := i.expire(ctx, c, options); err != nil {
-		return Reply{}, err
+		return Reply{Settled: errors.Is(err, ErrExpired)}, err
 	}
 	run.settled = true
 	living, cancel := outlive(ctx, run.base)
 	defer cancel()
 	reply, err = next(living, c)
-	return keptUnderKey(ctx, c, reply, err)
+	reply, err = keptUnderKey(ctx, c, reply, err)
+	reply.Settled = true
+	return reply, err
 }
 
 // keptUnderKey refuses the success of a handler that a repeat would carry out again.

@@ -62,7 +62,7 @@ type Dispatcher struct {
 	since   time.Time
 }
 
-type statements struct{ finish, run, relayed, install, look, clean string }
+type statements struct{ finish, run, relayed, install, look, clean, standing string }
 
 // maxHung is how many handlers that ignore their contexts a process bears, beyond Config.Workers.
 const maxHung = 64
@@ -101,7 +101,7 @@ func NewDispatcher(pool *pgxpool.Pool, source Source, b *bus.Bus, cfg Config) (*
 	d.log = cfg.Logger.With("schema", d.schema)
 	d.dispatch = onceBy(b, d.forgotten)
 	in := func(sql string) string { return inSchema(sql, d.schema) }
-	d.sql = statements{in(finishSQL), in(runSQL), in(relayedSQL), in(installSQL), in(lookSQL), in(cleanSQL)}
+	d.sql = statements{in(finishSQL), in(runSQL), in(relayedSQL), in(installSQL), in(lookSQL), in(cleanSQL), in(standingSQL)}
 	ref := consumer.Ref{Store: d.schema, Name: dispatcherName, Version: dispatcherVersion}
 	d.worker = consumer.New(consumer.Spec{Ref: ref, Applier: applier{d}}, source, cfg.inner())
 	return d, nil
@@ -229,7 +229,7 @@ func scopeOf(c bus.Command) string {
 }
 
 const (
-	lookSQL = `SELECT coalesce((SELECT t.name FROM unnest('{consumers,subscribers,operations}'::text[]) WITH ORDINALITY AS t(name, nth)
+	lookSQL = `SELECT coalesce((SELECT t.name FROM unnest('{consumers,subscribers,operations,saga_commands}'::text[]) WITH ORDINALITY AS t(name, nth)
  WHERE to_regclass(format('%I.%I', $1::text, t.name)) IS NULL ORDER BY t.nth LIMIT 1), '')`
 
 	// Only the first dispatcher of a store needs the right to write here.

@@ -26,6 +26,9 @@ func (applier) Relaxed() bool { return false }
 // several keys at once.
 func (a applier) Plan(ctx context.Context, events []eventstore.RecordedEvent) (consumer.Plan, error) {
 	b := newBatch(a.Dispatcher, events)
+	if err := b.ask(ctx); err != nil {
+		return nil, err
+	}
 	telling, stop := context.WithCancel(ctx)
 	var teller sync.WaitGroup
 	teller.Go(func() { b.tellWhileRunning(telling) })
@@ -49,6 +52,10 @@ type entry struct {
 	fault   error // why it cannot be read
 	said    progress
 
+	// Of a saga's command, what is stored about it, and about the one that it undoes; nil: nothing.
+	ofSaga           bool
+	standing, undoes *standing
+
 	began       time.Time // zero before
 	toldRunning bool
 	verdict     *verdict // nil before its end
@@ -60,6 +67,7 @@ type batch struct {
 	*Dispatcher
 	entries []*entry
 	groups  [][]*entry // by ordering key, in order
+	asking  []*entry   // commands of sagas
 
 	mu      sync.Mutex
 	telling map[uuid.UUID]*entry // what the transaction of the checkpoint tells
@@ -73,6 +81,10 @@ func newBatch(d *Dispatcher, events []eventstore.RecordedEvent) *batch {
 		e := &entry{event: event}
 		e.command, e.fault = command(event)
 		b.entries = append(b.entries, e)
+		if event.Metadata.Headers[headerSaga] != "" {
+			e.ofSaga = true
+			b.asking = append(b.asking, e)
+		}
 		group, known := byKey[event.PartitionKey]
 		if !known {
 			group = len(b.groups)
@@ -163,8 +175,14 @@ func (b *batch) end(ctx context.Context, e *entry, left allowance) {
 		b.mu.Lock()
 		e.began = time.Now()
 		b.mu.Unlock()
+		within := context.WithValue(ctx, progressKey{}, &e.said)
 		var err error
-		if v, err = b.Dispatcher.carryOut(context.WithValue(ctx, progressKey{}, &e.said), e.command, left.each); err != nil {
+		if e.ofSaga {
+			v, err = b.carryOutForSaga(within, e, left)
+		} else {
+			v, err = b.Dispatcher.carryOut(within, e.command, left.each)
+		}
+		if err != nil {
 			return
 		}
 	}

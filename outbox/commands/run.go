@@ -44,7 +44,7 @@ func (d *Dispatcher) carryOut(ctx context.Context, c bus.Command, limit time.Dur
 		}
 		if v, ok := final(reply, err); ok {
 			if v.state == bus.OperationExpired && !c.PastDeadline(time.Now()) { // before a crash, by giveUp
-				v.state, v.code, v.reason = bus.OperationFailed, CodeExhausted, "it was given up before"
+				v.state, v.code, v.reason, v.ended = bus.OperationFailed, CodeExhausted, "it was given up before", true
 			}
 			if v.code == CodePanic { // it may have taken effect before, or another attempt of it
 				return d.seal(ctx, c, v)
@@ -86,40 +86,61 @@ func (d *Dispatcher) giveUp(ctx context.Context, c bus.Command, cause error, lim
 // a deadline that has passed. Then either its end is stored under its key, and nothing else can be, or it had succeeded or
 // been refused before, and that is what counts.
 func (d *Dispatcher) seal(ctx context.Context, c bus.Command, v verdict) (verdict, error) {
-	sealed := c
-	sealed.Deadline = time.Unix(0, 0)
+	s, err := d.settle(ctx, c)
+	if err != nil {
+		return verdict{}, err
+	}
+	found := s.verdict
+	switch {
+	case s.ok && found.state == bus.OperationExpired && v.code != CodePanic && c.PastDeadline(time.Now()):
+		return found, nil // its own deadline had passed meanwhile, and it had not taken effect
+	case s.ok && (found.state == bus.OperationDone || found.stored && found.state == bus.OperationRefused):
+		return found, nil
+	case s.ok && found.code != CodePanic:
+		return v, nil
+	case s.ok, errors.Is(s.err, errHung): // there is an outcome, which its handler does not bring
+		v.reason += "; how it ended is stored under its key"
+		return v, nil
+	}
+	d.log.Warn("a command that failed could not be ended for good: should its handler still be at work, it may yet take effect",
+		"type", c.Type, "id", c.ID, "error", s.err)
+	return v, nil
+}
+
+// settled is what a command came to that was sent with a deadline that has passed.
+type settled struct {
+	verdict verdict
+	ok      bool  // the verdict is one
+	stored  bool  // there is an outcome under its key, and it can have no other
+	err     error // of the last attempt, if any
+}
+
+// settle sends a command with a deadline that has passed, until there is an answer, as often as Config.Attempts allows. The
+// error is that of ctx.
+func (d *Dispatcher) settle(ctx context.Context, c bus.Command) (settled, error) {
+	c.Deadline = time.Unix(0, 0)
 	for attempt := 1; ; {
 		budget, cancel := context.WithTimeout(ctx, sealPatience)
-		reply, err := d.call(budget, sealed)
+		reply, err := d.call(budget, c)
 		cancel()
 		if ctx.Err() != nil {
-			return verdict{}, context.Cause(ctx)
+			return settled{}, context.Cause(ctx)
 		}
-		found, ok := final(reply, err)
-		switch {
-		case ok && found.state == bus.OperationExpired && v.code != CodePanic && c.PastDeadline(time.Now()):
-			return found, nil // its own deadline had passed meanwhile, and it had not taken effect
-		case ok && (found.state == bus.OperationDone || found.stored && found.state == bus.OperationRefused):
-			return found, nil
-		case ok && found.code != CodePanic:
-			return v, nil
-		case ok, errors.Is(err, errHung): // there is an outcome, which its handler does not bring
-			v.reason += "; how it ended is stored under its key"
-			return v, nil
+		s := settled{err: err, stored: reply.Settled || errors.Is(err, errHung)}
+		if s.verdict, s.ok = final(reply, err); s.ok || errors.Is(err, errHung) {
+			return s, nil
 		}
 		switch waited, err := d.waitOut(ctx, err); {
 		case err != nil:
-			return verdict{}, err
+			return settled{}, err
 		case waited:
 			continue
 		}
 		if attempt++; attempt > d.cfg.Attempts {
-			d.log.Warn("a command that failed could not be ended for good: should its handler still be at work, it may yet take effect",
-				"type", c.Type, "id", c.ID, "error", err)
-			return v, nil
+			return s, nil
 		}
 		if !rest(ctx, firstPause) {
-			return verdict{}, context.Cause(ctx)
+			return settled{}, context.Cause(ctx)
 		}
 	}
 }

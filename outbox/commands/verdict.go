@@ -61,6 +61,8 @@ type verdict struct {
 	token        eventstore.Token
 	// stored: the outcome is kept under the command's key, so that nobody can come to another one.
 	stored bool
+	// ended: it was ended under its key by somebody else.
+	ended bool
 }
 
 // final judges what a dispatch returned. It reports false for what another attempt may not meet.

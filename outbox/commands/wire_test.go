@@ -40,6 +40,9 @@ func TestCommandsTravelWhole(t *testing.T) {
 		if c.ID == uuid.Nil {
 			c.ID[0] = 1
 		}
+		if rapid.Bool().Draw(t, "with undoes") {
+			c.Undoes = uuid.UUID(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "undoes"))
+		}
 		if rapid.Bool().Draw(t, "with reply") {
 			c.ReplyTo = "replies é"
 		}
@@ -74,7 +77,7 @@ func TestCommandsTravelWhole(t *testing.T) {
 // What somebody else wrote on the topic is not taken for a command.
 func TestBrokenCommands(t *testing.T) {
 	t.Parallel()
-	for name, header := range map[string]string{headerExpected: "-1", headerDeadline: "tomorrow", headerClass: "first", headerReplyTo: Topic} {
+	for name, header := range map[string]string{headerExpected: "-1", headerDeadline: "tomorrow", headerClass: "first", headerReplyTo: Topic, headerUndoes: "it"} {
 		c, err := command(eventstore.RecordedEvent{EventData: eventstore.EventData{Metadata: eventstore.Metadata{Headers: map[string]string{name: header}}}})
 		if err == nil || c.ReplyTo != "" {
 			t.Errorf("%s %q was read as %+v", name, header, c)
