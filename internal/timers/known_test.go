@@ -46,12 +46,12 @@ func TestLeaseKnownAnswer(t *testing.T) {
 	if err := finish(pool, byB...); err != nil { // at 50
 		t.Fatal(err)
 	}
-	exec(t, pool, `CREATE TABLE effects (name text)`)
+	execute(t, pool, `CREATE TABLE effects (name text)`)
 	tx, err := pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	exec(t, tx, `INSERT INTO effects VALUES ('nightly-report')`)
+	execute(t, tx, `INSERT INTO effects VALUES ('nightly-report')`)
 	err = finish(tx, byA...) // at 55
 	if !timers.Lost(err) || !strings.Contains(err.Error(), "1 of 1 timers") {
 		t.Errorf("A finishes at 55: %v", err)
@@ -71,7 +71,7 @@ func TestTakeoverKnownAnswer(t *testing.T) {
 	pool := newPool(t)
 	const lease = 30 * time.Second
 	set(t, pool, at(70), timers.Setting{Name: "nightly-report"})
-	exec(t, pool, `UPDATE daybook.timers SET token = 6`)
+	execute(t, pool, `UPDATE daybook.timers SET token = 6`)
 	byA := claim(t, pool, "A", at(80), lease)
 	renewed, err := timers.Renew(t.Context(), pool, schema, at(100), lease, byA)
 	if err != nil || !slices.Equal(told(renewed), []string{"nightly-report token 7 until 130"}) {
@@ -128,7 +128,7 @@ func TestHeldLeavesOutWhatIsGone(t *testing.T) {
 	slices.Reverse(mine)
 	send(t, pool, func(b *pgx.Batch) { timers.Cancel(b, schema, queue, []string{"d-cancelled", "never was"}) })
 	set(t, pool, at(2), timers.Setting{Name: "c-set-anew"})
-	exec(t, pool, `UPDATE daybook.timers SET token = token + 1, owner = 'B' WHERE name = 'b-taken-over'`)
+	execute(t, pool, `UPDATE daybook.timers SET token = token + 1, owner = 'B' WHERE name = 'b-taken-over'`)
 	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 		held, err := timers.Held(t.Context(), tx, schema, mine)
 		if err != nil {

@@ -35,8 +35,8 @@ func plan(t testing.TB, pool *pgxpool.Pool, options, sql string, args ...any) st
 	if sql == timers.Statements(schema)["claim"] {
 		settings = timers.InOrderSQL
 	}
-	exec(t, tx, settings)
-	exec(t, tx, `SELECT set_config('plan_cache_mode', 'force_generic_plan', true)`)
+	execute(t, tx, settings)
+	execute(t, tx, `SELECT set_config('plan_cache_mode', 'force_generic_plan', true)`)
 	rows, err := tx.Query(t.Context(), "EXPLAIN "+options+" "+sql, args...)
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +101,7 @@ func TestStatementsUseTheirIndexes(t *testing.T) {
 	}
 	for _, analysed := range []bool{false, true} {
 		if analysed {
-			exec(t, pool, `VACUUM ANALYZE`)
+			execute(t, pool, `VACUUM ANALYZE`)
 		}
 		for name, sql := range timers.Statements(schema) {
 			p := plan(t, pool, "", sql, args[name]...)
@@ -127,7 +127,7 @@ func TestIdleTimersCostNothing(t *testing.T) {
 	setMany(t, pool, queue, "due-", 10, fmt.Sprintf("'%s'::timestamptz", second0.Format(time.RFC3339)))
 	for _, analysed := range []bool{false, true} {
 		if analysed {
-			exec(t, pool, `VACUUM ANALYZE daybook.timers`)
+			execute(t, pool, `VACUUM ANALYZE daybook.timers`)
 		}
 		for _, due := range []int{10, 0} {
 			now := at(1)
@@ -172,7 +172,7 @@ func TestRemovedTimersCostNothing(t *testing.T) {
 		return read(t, text, "timers_visible"), pages(t, text), text
 	}
 	herd("a-")
-	exec(t, pool, `DELETE FROM daybook.timers WHERE name LIKE 'a-%'`)
+	execute(t, pool, `DELETE FROM daybook.timers WHERE name LIKE 'a-%'`)
 	_, first, _ := look(claimArgs(at(2000), 500))
 	var next int
 	eventually(t, "what was removed costs no more", func() bool { // the server notes it when nobody can see it any more
@@ -183,7 +183,7 @@ func TestRemovedTimersCostNothing(t *testing.T) {
 		return next < 500
 	})
 	t.Logf("%d pages after %d removals, %d the first time", next, n, first)
-	exec(t, pool, `DELETE FROM daybook.timers`)
+	execute(t, pool, `DELETE FROM daybook.timers`)
 	herd("b-")
 	old, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	if err != nil {
@@ -192,7 +192,7 @@ func TestRemovedTimersCostNothing(t *testing.T) {
 	if got := value[int](t, old, `SELECT count(*) FROM daybook.timers`); got != n+10 {
 		t.Fatalf("%d timers", got)
 	}
-	exec(t, pool, `DELETE FROM daybook.timers WHERE name LIKE 'b-%'`)
+	execute(t, pool, `DELETE FROM daybook.timers WHERE name LIKE 'b-%'`)
 	_, whole, _ := look(claimArgs(at(2000), 500))
 	_, whole, _ = look(claimArgs(at(2000), 500))
 	recent := claimArgs(at(2000), 500)

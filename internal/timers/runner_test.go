@@ -100,7 +100,7 @@ func count(t testing.TB, pool *pgxpool.Pool, table string) int {
 func TestFiveRunnersFireEachOnce(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	exec(t, pool, firedSQL)
+	execute(t, pool, firedSQL)
 	const n = 1000
 	var settings []timers.Setting
 	for i := range n {
@@ -138,7 +138,7 @@ func TestHungHandlerStopsNoOthers(t *testing.T) {
 		t.Run(fmt.Sprint("groups of ", group), func(t *testing.T) {
 			t.Parallel()
 			pool := newPool(t)
-			exec(t, pool, firedSQL)
+			execute(t, pool, firedSQL)
 			var settings []timers.Setting
 			for i := range 100 {
 				settings = append(settings, timers.Setting{Name: fmt.Sprint(i)})
@@ -182,7 +182,7 @@ func TestHungHandlerStopsNoOthers(t *testing.T) {
 func TestRunnerHoldsUntilDue(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	exec(t, pool, firedSQL)
+	execute(t, pool, firedSQL)
 	run(t, pool, timers.Config{Ahead: 10 * time.Second}, effects(pool, ""))
 	set(t, pool, nil, timers.Setting{Name: "soon", After: 1500 * time.Millisecond}, timers.Setting{Name: "now"})
 	eventually(t, "both have fired", func() bool { return count(t, pool, "fired") == 2 })
@@ -196,7 +196,7 @@ func TestRunnerHoldsUntilDue(t *testing.T) {
 func TestIdleRunnerNeedsNoNews(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	exec(t, pool, firedSQL)
+	execute(t, pool, firedSQL)
 	set(t, pool, nil, timers.Setting{Name: "fails"})
 	ok := effects(pool, "")
 	run(t, pool, timers.Config{Poll: 200 * time.Millisecond, Ahead: -1, Retry: retry.Policy{Base: 2 * time.Second}}, func(ctx context.Context, due []timers.Timer) error {
@@ -205,7 +205,9 @@ func TestIdleRunnerNeedsNoNews(t *testing.T) {
 		}
 		return ok(ctx, due)
 	})
-	eventually(t, "the first has failed", func() bool { return value[int](t, pool, `SELECT attempts FROM daybook.timers WHERE name = 'fails'`) == 1 })
+	eventually(t, "the first has failed", func() bool {
+		return value[int](t, pool, `SELECT attempts FROM daybook.timers WHERE name = 'fails'`) == 1
+	})
 	set(t, pool, nil, timers.Setting{Name: "idle", After: 2 * time.Second})
 	eventually(t, "both have fired", func() bool { return count(t, pool, "fired") == 2 })
 	if late := value[float64](t, pool, `SELECT late FROM fired WHERE name = 'idle'`); late < 0 || late > 1.2 {
@@ -217,7 +219,7 @@ func TestIdleRunnerNeedsNoNews(t *testing.T) {
 func TestFailingTimerFailsNoOthers(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	exec(t, pool, firedSQL)
+	execute(t, pool, firedSQL)
 	var settings []timers.Setting
 	for i := range 20 {
 		settings = append(settings, timers.Setting{Name: fmt.Sprint(i)})
@@ -261,7 +263,7 @@ func TestFailingTimerFailsNoOthers(t *testing.T) {
 func TestFrozenHandlerIsRefused(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	exec(t, pool, firedSQL)
+	execute(t, pool, firedSQL)
 	clock := &steps{now: second0}
 	set(t, pool, at(0), timers.Setting{Name: "x"})
 	began, thaw, refused := make(chan struct{}), make(chan struct{}), make(chan error, 1)
@@ -290,10 +292,10 @@ func TestFrozenHandlerIsRefused(t *testing.T) {
 func TestShutdownGivesBack(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	exec(t, pool, firedSQL)
-	set(t, pool, nil, timers.Setting{Name: "held", After: 5 * time.Second}, timers.Setting{Name: "slow"})
+	execute(t, pool, firedSQL)
+	set(t, pool, nil, timers.Setting{Name: "held", After: time.Minute}, timers.Setting{Name: "slow"})
 	before := value[time.Time](t, pool, `SELECT visible_at FROM daybook.timers WHERE name = 'held'`)
-	r := run(t, pool, timers.Config{Ahead: 10 * time.Second}, func(ctx context.Context, _ []timers.Timer) error {
+	r := run(t, pool, timers.Config{Lease: 5 * time.Minute, Ahead: 2 * time.Minute}, func(ctx context.Context, _ []timers.Timer) error {
 		<-ctx.Done()
 		return ctx.Err()
 	})
@@ -315,7 +317,7 @@ func TestShutdownGivesBack(t *testing.T) {
 func TestHerdStarvesNoOtherQueue(t *testing.T) {
 	t.Parallel()
 	pool := postgrestest.New(t, postgrestest.WithMaxConns(8))
-	exec(t, pool, firedSQL)
+	execute(t, pool, firedSQL)
 	n := max(testscale.N(100_000)/2, 5000)
 	if testscale.Factor() >= 1 {
 		n = 100_000

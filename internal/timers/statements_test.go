@@ -186,7 +186,7 @@ func TestPrefixes(t *testing.T) {
 	pool := newPool(t)
 	all := []string{"4", "42", "42/", "42/a", "42/%", "42/_", "42/\u00e9", "42/\U0010FFFD", "420", "43", "42퟿", "42\ue000", "é/1", "ê/1"}
 	for _, c := range []struct{ prefix string }{{"42/"}, {"42"}, {"4"}, {"42/%"}, {"42퟿"}, {"é/"}, {"é"}, {""}, {"nothing"}, {"42/\U0010FFFD"}} {
-		exec(t, pool, `DELETE FROM daybook.timers`)
+		execute(t, pool, `DELETE FROM daybook.timers`)
 		var settings []timers.Setting
 		want := 0
 		for _, name := range all {
@@ -312,7 +312,9 @@ func TestOverdueCountsWhatIsOverdue(t *testing.T) {
 	}
 	set(t, pool, at(0), timers.Setting{Name: "handled"}, timers.Setting{Name: "retried"})
 	claimed := claim(t, pool, "A", at(1), 10*time.Minute)
-	send(t, pool, func(b *pgx.Batch) { timers.Retry(b, schema, at(2), []timers.Failure{{Timer: claimed[1], After: 10 * time.Minute}}) })
+	send(t, pool, func(b *pgx.Batch) {
+		timers.Retry(b, schema, at(2), []timers.Failure{{Timer: claimed[1], After: 10 * time.Minute}})
+	})
 	set(t, pool, at(0), timers.Setting{Name: "forgotten", After: 10 * time.Second})
 	if n, _ := overdue(20); n != 0 {
 		t.Errorf("within the grace: %d", n)

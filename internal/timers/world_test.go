@@ -90,9 +90,7 @@ func finish(db timers.DB, list ...timers.Timer) error {
 	return db.SendBatch(context.Background(), b).Close()
 }
 
-func exec(t testing.TB, db interface {
-	timers.DB
-}, sql string, args ...any) {
+func execute(t testing.TB, db timers.DB, sql string, args ...any) {
 	t.Helper()
 	send(t, db, func(b *pgx.Batch) { b.Queue(sql, args...) })
 }
