@@ -14,7 +14,8 @@ import (
 	"github.com/daybook-go/daybook/internal/flow"
 )
 
-// DB is what instances are read from and operators write to: a *pgxpool.Pool, a *pgx.Conn or a pgx.Tx.
+// DB is what instances are read from and operators write to: a *pgxpool.Pool, a *pgx.Conn or a pgx.Tx. What operators write
+// on a pgx.Tx is committed by its owner, and sequential scans are off for the rest of it.
 type DB interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }

@@ -227,8 +227,9 @@ SELECT l.letter FROM {schema}.letters l WHERE l.consumer = $1 AND l.version = $2
    AND l.recorded_at <= $4 AND l.state IN ('retrying', 'parked') ORDER BY l.position LIMIT 1`
 )
 
-// whereText says where a command is, for people.
-func (c CommandInfo) whereText(now time.Time) string {
+// WhereText says where the command is, for people: "is in the outbox at position 77, before the dispatcher". It is safe for
+// a terminal.
+func (c CommandInfo) WhereText(now time.Time) string {
 	at := func(t time.Time) string {
 		if t.IsZero() {
 			return ""

@@ -142,7 +142,7 @@ func (r *reading) deadLetters() []Problem {
 		if c.Where == WhereSetAside && !c.Closed {
 			all = append(all, Problem{
 				Reason: ReasonDeadLetter, Step: c.Step, Since: c.sent(), Remedy: "remove the cause and redrive the letter", Commands: show(c.Letter),
-				Text: fmt.Sprintf("%s, sent at %s, %s", explainClean(c.Type, 100), explainMoment(c.sent()), c.whereText(r.now)),
+				Text: fmt.Sprintf("%s, sent at %s, %s", explainClean(c.Type, 100), explainMoment(c.sent()), c.WhereText(r.now)),
 			})
 		}
 	}
@@ -162,7 +162,7 @@ func (r *reading) blocked() []Problem {
 			consumer := cmp.Or(c.head.consumer, explainDispatcher)
 			if p, blocked := r.stopped(consumer, c.sent()); blocked {
 				p.Step = c.Step
-				p.Text = fmt.Sprintf("%s, sent at %s, %s; the %s %s", explainClean(c.Type, 100), explainMoment(c.sent()), c.whereText(r.now), explainRole(consumer), p.Text)
+				p.Text = fmt.Sprintf("%s, sent at %s, %s; the %s %s", explainClean(c.Type, 100), explainMoment(c.sent()), c.WhereText(r.now), explainRole(consumer), p.Text)
 				if h := c.head; h.position != "" {
 					p.Text += fmt.Sprintf("; at the head of its partition stands %s %s, position %s, since %s",
 						explainClean(h.kind, 100), h.id, h.position, explainSince(h.at, r.now))
@@ -172,7 +172,7 @@ func (r *reading) blocked() []Problem {
 		case c.ended() && c.RepliedAt.IsZero() && !c.FinishedAt.IsZero():
 			if p, blocked := r.stopped(explainReplies(r.row.saga), c.FinishedAt); blocked {
 				p.Step = c.Step
-				p.Text = fmt.Sprintf("%s, sent at %s, %s; the saga has not learned of it: its manager %s", explainClean(c.Type, 100), explainMoment(c.sent()), c.whereText(r.now), p.Text)
+				p.Text = fmt.Sprintf("%s, sent at %s, %s; the saga has not learned of it: its manager %s", explainClean(c.Type, 100), explainMoment(c.sent()), c.WhereText(r.now), p.Text)
 				all = append(all, p)
 			}
 		}
@@ -300,7 +300,7 @@ func (r *reading) overdueReplies() []Problem {
 		}
 		p := Problem{
 			Reason: ReasonReplyOverdue, Step: c.Step, Since: c.sent(),
-			Text:     fmt.Sprintf("%s was sent at %s and %s; no answer has come since", explainCommand(c), explainSince(c.sent(), r.now), c.whereText(r.now)),
+			Text:     fmt.Sprintf("%s was sent at %s and %s; no answer has come since", explainCommand(c), explainSince(c.sent(), r.now), c.WhereText(r.now)),
 			Remedy:   "send it again, which is the same command; or say by hand how it ended",
 			Commands: []string{r.command("retry", c.Step), r.command("answer", c.Step)},
 		}

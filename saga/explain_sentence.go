@@ -204,7 +204,7 @@ func (r *reading) sentCommands(e Explanation) string {
 		if c.ResentAt.After(c.SentAt) {
 			sent = "sent again"
 		}
-		text += fmt.Sprintf("; %s was %s at %s and %s", explainCommand(c), sent, explainMoment(c.sent()), c.whereText(r.now))
+		text += fmt.Sprintf("; %s was %s at %s and %s", explainCommand(c), sent, explainMoment(c.sent()), c.WhereText(r.now))
 	}
 	if told > sentenceCommands {
 		text += fmt.Sprintf("; and %s", explainCount(told-sentenceCommands, "other command"))

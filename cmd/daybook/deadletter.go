@@ -13,12 +13,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/daybook-go/daybook/outbox/deadletter"
+	"github.com/daybook-go/daybook/saga"
 )
 
 // The program's exit codes besides 0 and 1.
 const (
 	exitRefused     = 2   // nothing was changed: against the order or the state, nothing selected, or not confirmed
 	exitPlan        = 3   // the plan that was waited for was stopped or cancelled, or something of it failed
+	exitStuck       = 3   // the saga that was asked about does not go on by itself
 	exitInterrupted = 130 // the wait was ended; the plan goes on
 )
 
@@ -39,7 +41,8 @@ func exitCode(err error) int {
 		return 0
 	case errors.As(err, &exit):
 		return exit.code
-	case errors.Is(err, deadletter.ErrRefused), errors.Is(err, deadletter.ErrNotFound):
+	case errors.Is(err, deadletter.ErrRefused), errors.Is(err, deadletter.ErrNotFound),
+		errors.Is(err, saga.ErrOperatorRefused), errors.Is(err, saga.ErrNoInstance), errors.Is(err, saga.ErrNoPlan):
 		return exitRefused
 	}
 	return 1

@@ -36,7 +36,7 @@ func (s *selector) groupFlags(cmd *cobra.Command) {
 // noneEmpty refuses a flag that is there without a value, as a script gives it whose variable is not set: it would select
 // everything else as well.
 func noneEmpty(cmd *cobra.Command) error {
-	for _, name := range []string{"consumer", "group", "since", "until", "topic", "sequence", "type", "kind", "state"} {
+	for _, name := range []string{"consumer", "group", "since", "until", "topic", "sequence", "type", "kind", "state", "reason-is", "step"} {
 		if f := cmd.Flags().Lookup(name); f != nil && f.Changed && f.Value.String() == "" {
 			return fmt.Errorf("--%s is empty: give it a value, or leave it out", name)
 		}
@@ -153,10 +153,16 @@ func (s *settings) confirm(ctx context.Context, verb string, p deadletter.Previe
 	if p.Letters <= 1 || yes {
 		return 0, nil
 	}
+	return p.Letters, s.ask(ctx, fmt.Sprintf("%s %d letters of %s v%d, with %s queued behind them?", capital(verb), p.Letters, clean(p.Consumer, 200), p.Version, counted(p.Queued, "message")),
+		fmt.Sprintf("%d letters are selected", p.Letters), verb)
+}
+
+// ask returns nil when somebody answers yes. selected says what there is to agree to, for who cannot be asked.
+func (s *settings) ask(ctx context.Context, question, selected, verb string) error {
 	if s.terminal == nil || !s.terminal() {
-		return 0, &exitError{exitRefused, fmt.Errorf("%d letters are selected, and there is no terminal to ask: give --yes to %s them all", p.Letters, verb)}
+		return &exitError{exitRefused, fmt.Errorf("%s, and there is no terminal to ask: give --yes to %s them all", selected, verb)}
 	}
-	fmt.Fprintf(s.errOut, "%s %d letters of %s v%d, with %s queued behind them? [y/N] ", capital(verb), p.Letters, clean(p.Consumer, 200), p.Version, counted(p.Queued, "message"))
+	fmt.Fprintf(s.errOut, "%s [y/N] ", question)
 	answer := make(chan string, 1)
 	go func() { // a terminal cannot be told to give up
 		text, _ := bufio.NewReader(s.in).ReadString('\n') // what ends without an answer is no
@@ -167,10 +173,10 @@ func (s *settings) confirm(ctx context.Context, verb string, p deadletter.Previe
 	case text := <-answer:
 		switch strings.ToLower(strings.TrimSpace(text)) {
 		case "y", "yes":
-			return p.Letters, nil
+			return nil
 		}
 	}
-	return 0, &exitError{exitRefused, errNotConfirmed}
+	return &exitError{exitRefused, errNotConfirmed}
 }
 
 func capital(word string) string { return strings.ToUpper(word[:1]) + word[1:] }

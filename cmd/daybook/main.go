@@ -2,7 +2,7 @@
 //
 // The database is the one that --database or DAYBOOK_DATABASE_URL names, else the development server that
 // `go run ./cmd/dev run` keeps on this machine. What cannot be undone (epoch keep, epoch new) and what changes dead letters
-// never falls back to that.
+// or sagas never falls back to that.
 package main
 
 import (
@@ -64,7 +64,7 @@ func command(s *settings) *cobra.Command {
 	root.SetErr(s.errOut)
 	root.PersistentFlags().StringVar(&s.url, "database", "", "connection URL (default $DAYBOOK_DATABASE_URL, else this machine's kept development server)")
 	root.PersistentFlags().StringVar(&s.schema, "schema", "daybook", "PostgreSQL schema of the store")
-	root.AddCommand(migrateCommand(s), grantsCommand(s), statusCommand(s), epochCommand(s), checkCommand(s), deadletterCommand(s))
+	root.AddCommand(migrateCommand(s), grantsCommand(s), statusCommand(s), epochCommand(s), checkCommand(s), deadletterCommand(s), sagaCommand(s))
 	return root
 }
 
@@ -106,6 +106,11 @@ func (s *settings) connect(ctx context.Context) (pool *pgxpool.Pool, release fun
 
 // withStore runs f with an open store.
 func (s *settings) withStore(ctx context.Context, f func(*postgres.Store) error) error {
+	return s.withPool(ctx, func(_ *pgxpool.Pool, store *postgres.Store) error { return f(store) })
+}
+
+// withPool runs f with an open store and its pool.
+func (s *settings) withPool(ctx context.Context, f func(*pgxpool.Pool, *postgres.Store) error) error {
 	pool, release, err := s.connect(ctx)
 	if err != nil {
 		return err
@@ -116,5 +121,5 @@ func (s *settings) withStore(ctx context.Context, f func(*postgres.Store) error)
 		return err
 	}
 	defer store.Close()
-	return f(store)
+	return f(pool, store)
 }

@@ -9,19 +9,22 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/eventstore/postgres"
 	"github.com/daybook-go/daybook/internal/retry"
+	"github.com/daybook-go/daybook/saga"
 )
 
 func statusCommand(s *settings) *cobra.Command {
 	var over time.Duration
 	command := &cobra.Command{
 		Use:   "status",
-		Short: "Show the schema version, the head of the log and who holds it, and every consumer",
-		Long: `Show the schema version, the head of the log and who holds it, and every consumer.
+		Short: "Show the schema version, the head of the log and who holds it, every consumer, and what sagas have under way",
+		Long: `Show the schema version, the head of the log and who holds it, every consumer, and
+what sagas have under way.
 
 With --over it looks twice and also says how long each consumer needs for what it
 is behind, if all goes on as it did in between: behind ÷ (rate − arrivals).`,
@@ -30,13 +33,20 @@ is behind, if all goes on as it did in between: behind ÷ (rate − arrivals).`,
 			if over < 0 {
 				return fmt.Errorf("status: --over %v is below 0: say for how long to look, for example 10s", over)
 			}
-			return s.withStore(cmd.Context(), func(store *postgres.Store) error {
+			return s.withPool(cmd.Context(), func(pool *pgxpool.Pool, store *postgres.Store) error {
 				status, err := store.Status(cmd.Context())
 				if err != nil {
 					return err
 				}
 				if over == 0 {
-					return printStatus(s.out, status, nil, time.Now())
+					if err := printStatus(s.out, status, nil, time.Now()); err != nil {
+						return err
+					}
+					counts, err := saga.Counts(cmd.Context(), pool, saga.InSchema(s.schema))
+					if err != nil {
+						return err
+					}
+					return printCounts(s.out, counts, time.Now())
 				}
 				began := time.Now()
 				timer := time.NewTimer(over)

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/daybook-go/daybook/saga"
+)
+
+func sagaCommand(s *settings) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "saga",
+		Short: "Say what sagas wait for and why, list them, and decide what people must decide",
+		Long: "A saga that does not go on by itself says where and why, and what to type.\n\n" +
+			"Nothing here carries anything out: what is decided becomes a plan, with who and why, which the managers of the saga carry\n" +
+			"out, and which goes on without this program.\n\n" +
+			"Exit codes: 0 done, 1 failed, 2 refused or nothing selected, 3 the saga asked about is stuck, or the plan waited for was\n" +
+			"cancelled or had refusals, 130 the wait was interrupted and the plan goes on.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }, // without it any argument would do
+	}
+	cmd.AddCommand(whyCommand(s), historyCommand(s), sagaListCommand(s),
+		retryCommand(s), answerCommand(s), sagaCancelCommand(s), markCommand(s), pauseCommand(s), resumeCommand(s),
+		sagaPlansCommand(s), cancelPlanCommand(s))
+	return cmd
+}
+
+// withSagas runs f with the database of the store. A change is never made in a database that nobody named.
+func (s *settings) withSagas(ctx context.Context, change bool, f func(saga.DB) error) error {
+	if change && !s.named() {
+		return errors.New("no database: give --database URL or set DAYBOOK_DATABASE_URL")
+	}
+	pool, release, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return f(pool)
+}
+
+func whyCommand(s *settings) *cobra.Command {
+	var run int
+	var overdue time.Duration
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "why SAGA KEY",
+		Short: "Say what an instance waits for, since when and why, what happens next, and what to do; exit code 3 when it is stuck",
+		Args:  cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return s.withSagas(cmd.Context(), false, func(db saga.DB) error {
+				e, err := saga.Explain(cmd.Context(), db, args[0], args[1], saga.InSchema(s.schema), saga.OfRun(run), saga.OverdueAfter(overdue))
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					err = printJSON(s.out, e)
+				} else {
+					err = printWhy(s.out, e)
+				}
+				if err == nil && e.Stuck {
+					return &exitError{exitStuck, fmt.Errorf("%s %q is stuck: %s", clean(e.Saga, 100), e.Key, e.Reason)}
+				}
+				return err
+			})
+		},
+	}
+	cmd.Flags().IntVar(&run, "run", 0, "of this run, from 1 (default: the one that is under way, else the last)")
+	cmd.Flags().DurationVar(&overdue, "overdue", time.Hour, "how long a step without a deadline may wait for an answer")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON: all that is known, the history included")
+	return cmd
+}
+
+func historyCommand(s *settings) *cobra.Command {
+	var run int
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "history SAGA KEY",
+		Short: "Show what has happened to an instance, the last 500 lines",
+		Args:  cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return s.withSagas(cmd.Context(), false, func(db saga.DB) error {
+				e, err := saga.Explain(cmd.Context(), db, args[0], args[1], saga.InSchema(s.schema), saga.OfRun(run))
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return printJSON(s.out, e.Timeline)
+				}
+				return printTimeline(s.out, e)
+			})
+		},
+	}
+	cmd.Flags().IntVar(&run, "run", 0, "of this run, from 1 (default: the one that is under way, else the last)")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// sagaFilter are the flags that select instances.
+type sagaFilter struct {
+	stuck          bool
+	because, state string
+	older          time.Duration
+}
+
+func (f *sagaFilter) filter(cmd *cobra.Command, name string) (saga.Filter, error) {
+	if err := noneEmpty(cmd); err != nil {
+		return saga.Filter{}, err
+	}
+	return saga.Filter{Saga: name, Stuck: f.stuck, Reason: f.because, State: f.state, Older: f.older}, nil
+}
+
+func sagaListCommand(s *settings) *cobra.Command {
+	var f sagaFilter
+	var limit int
+	var after string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "list SAGA",
+		Short: "List the instances of a saga",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			filter, err := f.filter(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			if limit < 1 {
+				return fmt.Errorf("--limit %d: must be at least 1", limit)
+			}
+			filter.After = after
+			return s.withSagas(cmd.Context(), false, func(db saga.DB) error {
+				page, err := s.listSagas(cmd.Context(), db, filter, limit)
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return printJSON(s.out, page)
+				}
+				return printSagas(s.out, page, time.Now())
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&f.stuck, "stuck", false, "only those that do not go on by themselves, as their managers know it")
+	cmd.Flags().StringVar(&f.because, "reason-is", "", "only those that are stuck for it: dead_letter, reply_overdue, compensation_failed, handler_missing, paused")
+	cmd.Flags().StringVar(&f.state, "state", "", "only those that are running, compensating, completed or compensated")
+	cmd.Flags().DurationVar(&f.older, "older", 0, "only those that have not changed, or are stuck, for so long")
+	cmd.Flags().IntVar(&limit, "limit", 100, "how many at most")
+	cmd.Flags().StringVar(&after, "after", "", "go on where a list with the same flags has ended: what it said after \"more:\"")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// listSagas goes through pages that have little until there are enough.
+func (s *settings) listSagas(ctx context.Context, db saga.DB, f saga.Filter, limit int) (saga.Page, error) {
+	all := saga.Page{Sagas: []saga.Summary{}}
+	for {
+		f.Limit = min(limit-len(all.Sagas), 1000)
+		page, err := saga.List(ctx, db, f, saga.InSchema(s.schema))
+		if err != nil {
+			return all, err
+		}
+		all.Sagas = append(all.Sagas, page.Sagas...)
+		f.After, all.Next = page.Next, page.Next
+		if page.Next == "" || len(all.Sagas) >= limit {
+			return all, nil
+		}
+	}
+}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/daybook-go/daybook/saga"
+)
+
+// sagaAction are the flags of what is decided for instances.
+type sagaAction struct {
+	action
+	sagaFilter
+	step string
+	rate float64
+	wait bool
+}
+
+func (a *sagaAction) addFlags(cmd *cobra.Command, step string) {
+	f := cmd.Flags()
+	f.StringVar(&a.reason, "reason", "", "why; it is kept with the plan and in the history of each instance (required)")
+	f.StringVar(&a.actor, "actor", "", "who decides (default user@host)")
+	f.BoolVar(&a.yes, "yes", false, "do not ask when more than one instance is selected")
+	f.BoolVar(&a.dryRun, "dry-run", false, "say what is selected, and change nothing")
+	f.BoolVar(&a.stuck, "all-stuck", false, "in place of keys: all that do not go on by themselves, as their managers know it")
+	f.StringVar(&a.because, "reason-is", "", "in place of keys: all that are stuck for it: dead_letter, reply_overdue, compensation_failed, handler_missing, paused")
+	f.StringVar(&a.state, "state", "", "in place of keys, or with --all-stuck: all that are running, or compensating")
+	f.DurationVar(&a.older, "older", 0, "of those, only what has not changed, or is stuck, for so long")
+	f.Float64Var(&a.rate, "rate", 0, "how many instances have their turn in a second (default: as fast as it goes)")
+	f.BoolVar(&a.wait, "wait", false, "follow the plan until it ends; Ctrl-C leaves it running")
+	if step != "" {
+		f.StringVar(&a.step, "step", "", step)
+	}
+}
+
+// selection is what is named, or what the flags say.
+func (a *sagaAction) selection(cmd *cobra.Command, args []string) (saga.Selection, error) {
+	f, err := a.filter(cmd, args[0])
+	switch {
+	case err != nil:
+		return saga.Selection{}, err
+	case a.sagaFilter == (sagaFilter{}) && len(args) == 1:
+		return saga.Selection{}, &exitError{exitRefused, errors.New("nothing is selected: name keys, or give --all-stuck, --reason-is or --state")}
+	case len(args) == 1:
+		return saga.Matching(f), nil
+	case a.sagaFilter != (sagaFilter{}):
+		return saga.Selection{}, errors.New("name keys, or select with flags, not both")
+	}
+	return saga.Of(args[0], args[1:]...), nil
+}
+
+// decision makes a command of what an operator can do.
+func (s *settings) decision(use, short, step string, stepNeeded bool, more func(*cobra.Command), decide func(ctx context.Context, o saga.Operator, sel saga.Selection, step string) (saga.Plan, error)) *cobra.Command {
+	a := &sagaAction{}
+	cmd := &cobra.Command{
+		Use:   use,
+		Short: short,
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			sel, err := a.selection(cmd, args)
+			switch {
+			case err != nil:
+				return err
+			case a.reason == "" && !a.dryRun:
+				return errors.New("--reason is missing: say why, it is kept with the instances")
+			case stepNeeded && a.step == "":
+				return errors.New("--step is missing: name the step")
+			}
+			return s.withSagas(cmd.Context(), true, func(db saga.DB) error {
+				o := saga.Operator{DB: db, Actor: a.options().Actor, Reason: a.reason, Schema: s.schema, Rate: a.rate}
+				expect, done, err := s.previewSagas(cmd.Context(), o, cmd.Name(), sel, a.action)
+				if err != nil || done {
+					return err
+				}
+				o.Expect = expect
+				plan, err := decide(cmd.Context(), o, sel, a.step)
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(s.out, "plan %s: %s %s of %s\n", plan.ID, plan.Action, counted(plan.Items, "instance"), clean(plan.Saga, 100))
+				if plan.Waits != "" && !a.wait {
+					fmt.Fprintf(s.out, "it waits: %s\n", clean(plan.Waits, 200))
+				}
+				if !a.wait {
+					return nil
+				}
+				return s.followSaga(cmd.Context(), db, plan)
+			})
+		},
+	}
+	a.addFlags(cmd, step)
+	if more != nil {
+		more(cmd)
+	}
+	return cmd
+}
+
+// previewSagas says what is selected, and asks. done says that no more was wanted.
+func (s *settings) previewSagas(ctx context.Context, o saga.Operator, verb string, sel saga.Selection, act action) (expect int, done bool, err error) {
+	p, err := o.Preview(ctx, sel)
+	if err != nil {
+		return 0, false, err
+	}
+	text := fmt.Sprintf("%s of %s", counted(p.Instances, "instance"), clean(p.Saga, 100))
+	if p.Over+p.Planned > 0 {
+		text += fmt.Sprintf(", %d of which have ended, and %d are in plans that are running", p.Over, p.Planned)
+	}
+	switch {
+	case act.dryRun:
+		fmt.Fprintln(s.out, text)
+		for _, i := range p.Examples {
+			fmt.Fprintf(s.out, "  %s run %d, %s %s %s\n", clean(i.Key, 100), i.Run, i.State, i.Reason, clean(i.Step, 60))
+		}
+		fmt.Fprintln(s.out, "nothing was changed")
+		return 0, true, nil
+	case p.Instances <= 1 || act.yes:
+		return 0, false, nil
+	}
+	return p.Instances, false, s.ask(ctx, fmt.Sprintf("%s %s?", capital(verb), text), counted(p.Instances, "instance")+" are selected", verb)
+}
+
+func retryCommand(s *settings) *cobra.Command {
+	return s.decision("retry SAGA [KEY…] --reason WHY", "Do a step now: what waits is sent again, which is the same command; what has failed is tried anew",
+		"the step (default: the one at which the instance is stuck, or that it waits for)", false, nil,
+		func(ctx context.Context, o saga.Operator, sel saga.Selection, step string) (saga.Plan, error) {
+			return o.Retry(ctx, sel, step)
+		})
+}
+
+func answerCommand(s *settings) *cobra.Command {
+	var a saga.HandAnswer
+	var payload string
+	return s.decision("answer SAGA [KEY…] --step STEP --reason WHY", "Say by hand how a step ended: that it was done, or with --refused that it was not", "the step (required)", true,
+		func(cmd *cobra.Command) {
+			cmd.Flags().BoolVar(&a.Refused, "refused", false, "it was definitely not done, and is not tried again")
+			cmd.Flags().StringVar(&a.Type, "event", "", "fold the state as by an event of this type, whose payload is --payload")
+			cmd.Flags().StringVar(&payload, "payload", "", "the event as JSON")
+		},
+		func(ctx context.Context, o saga.Operator, sel saga.Selection, step string) (saga.Plan, error) {
+			if payload != "" {
+				a.Payload = json.RawMessage(payload)
+			}
+			return o.Answer(ctx, sel, step, a)
+		})
+}
+
+func sagaCancelCommand(s *settings) *cobra.Command {
+	return s.decision("cancel SAGA [KEY…] --reason WHY", "Compensate: undo what was done, in reverse; refused behind the pivot", "", false, nil,
+		func(ctx context.Context, o saga.Operator, sel saga.Selection, _ string) (saga.Plan, error) {
+			return o.Cancel(ctx, sel)
+		})
+}
+
+func markCommand(s *settings) *cobra.Command {
+	return s.decision("mark SAGA [KEY…] --step STEP --reason WHY", "Say that a step counts as undone: somebody has undone it by hand", "the step (required)", true, nil,
+		func(ctx context.Context, o saga.Operator, sel saga.Selection, step string) (saga.Plan, error) {
+			return o.MarkUndone(ctx, sel, step)
+		})
+}
+
+func pauseCommand(s *settings) *cobra.Command {
+	return s.decision("pause SAGA [KEY…] --reason WHY", "Let instances stand still: what comes for them is kept", "", false, nil,
+		func(ctx context.Context, o saga.Operator, sel saga.Selection, _ string) (saga.Plan, error) {
+			return o.Pause(ctx, sel)
+		})
+}
+
+func resumeCommand(s *settings) *cobra.Command {
+	var shift bool
+	return s.decision("resume SAGA [KEY…] --reason WHY", "Let paused instances go on: they first take what was kept, in order", "", false,
+		func(cmd *cobra.Command) {
+			cmd.Flags().BoolVar(&shift, "shift", false, "move their timers by as long as they were paused")
+		},
+		func(ctx context.Context, o saga.Operator, sel saga.Selection, _ string) (saga.Plan, error) {
+			return o.Resume(ctx, sel, shift)
+		})
+}
