@@ -6,10 +6,13 @@ import (
 	"github.com/daybook-go/daybook/aggregate/bus"
 )
 
-// Confirm says that the order is paid and on its way.
+// Send says that the carrier has the order. It is decided together with the parcel.
+type Send struct{}
+
+// Confirm says that everything was done.
 type Confirm struct{ Order string }
 
-// Cancel ends an order that was not confirmed.
+// Cancel ends an order that was not sent.
 type Cancel struct{ Order, Reason string }
 
 // Invoice writes the invoice.
@@ -26,17 +29,28 @@ var (
 	TellCustomerType = bus.TypeOf[TellCustomer]("order.tell-customer")
 )
 
+// Decide sends the order.
+func (c Send) Decide(o Order) ([]Event, error) {
+	switch o.Status {
+	case StatusOpen:
+		return []Event{Sent{}}, nil
+	case StatusSent, StatusConfirmed:
+		return nil, ErrSent
+	}
+	return nil, o.gone()
+}
+
 // Decide confirms the order. Again is a success without an event.
 func (c Confirm) Decide(o Order) ([]Event, error) {
 	switch o.Status {
 	case StatusOpen:
+		return nil, ErrNotSent
+	case StatusSent:
 		return []Event{Confirmed{}}, nil
 	case StatusConfirmed:
 		return nil, nil
-	case StatusCancelled:
-		return nil, fmt.Errorf("%w: %s", ErrCancelled, o.Reason)
 	}
-	return nil, ErrNotPlaced
+	return nil, o.gone()
 }
 
 // Decide cancels the order. Again is a success without an event: the first reason stays.
@@ -44,12 +58,20 @@ func (c Cancel) Decide(o Order) ([]Event, error) {
 	switch o.Status {
 	case StatusOpen:
 		return []Event{Cancelled{Reason: c.Reason}}, nil
-	case StatusConfirmed:
-		return nil, ErrConfirmed
+	case StatusSent, StatusConfirmed:
+		return nil, ErrSent
 	case StatusCancelled:
 		return nil, nil
 	}
-	return nil, ErrNotPlaced
+	return nil, o.gone()
+}
+
+// gone is why nothing more is done with an order that is cancelled or was never there.
+func (o Order) gone() error {
+	if o.Status == StatusCancelled {
+		return fmt.Errorf("%w: %s", ErrCancelled, o.Reason)
+	}
+	return ErrNotPlaced
 }
 
 // Decide writes the invoice once.

@@ -13,7 +13,8 @@ var (
 	ErrInvalid   = errors.New("order: incomplete")
 	ErrPlaced    = errors.New("order: placed before, with other contents")
 	ErrNotPlaced = errors.New("order: not placed")
-	ErrConfirmed = errors.New("order: confirmed already")
+	ErrNotSent   = errors.New("order: not sent")
+	ErrSent      = errors.New("order: sent already")
 	ErrCancelled = errors.New("order: cancelled already")
 )
 
@@ -32,7 +33,10 @@ type Placed struct {
 	Country  string // where it goes
 }
 
-// Confirmed: it is paid and on its way.
+// Sent: the carrier has it, and it can no longer be cancelled.
+type Sent struct{}
+
+// Confirmed: everything was done.
 type Confirmed struct{}
 
 // Cancelled: nothing of it will happen.
@@ -45,6 +49,7 @@ type Invoiced struct{ Number string }
 type CustomerTold struct{ Account string }
 
 func (Placed) orderEvent()       {}
+func (Sent) orderEvent()         {}
 func (Confirmed) orderEvent()    {}
 func (Cancelled) orderEvent()    {}
 func (Invoiced) orderEvent()     {}
@@ -53,6 +58,7 @@ func (CustomerTold) orderEvent() {}
 // Events are the events of an order and the names under which they are stored.
 var Events = eventstore.NewCatalog(
 	eventstore.TypeOf[Placed]("order.placed"),
+	eventstore.TypeOf[Sent]("order.sent"),
 	eventstore.TypeOf[Confirmed]("order.confirmed"),
 	eventstore.TypeOf[Cancelled]("order.cancelled"),
 	eventstore.TypeOf[Invoiced]("order.invoiced"),
@@ -63,7 +69,8 @@ var Type = aggregate.Define("order", Order.Evolve, Events,
 	aggregate.Refuses("incomplete", ErrInvalid),
 	aggregate.Refuses("other-contents", ErrPlaced),
 	aggregate.Refuses("not-placed", ErrNotPlaced),
-	aggregate.Refuses("confirmed", ErrConfirmed),
+	aggregate.Refuses("not-sent", ErrNotSent),
+	aggregate.Refuses("sent", ErrSent),
 	aggregate.Refuses("cancelled", ErrCancelled))
 
 // Status is how far an order is.
@@ -72,6 +79,7 @@ type Status string
 // The statuses. An order without events has the empty one.
 const (
 	StatusOpen      Status = "open"
+	StatusSent      Status = "sent"
 	StatusConfirmed Status = "confirmed"
 	StatusCancelled Status = "cancelled"
 )
@@ -90,6 +98,8 @@ func (o Order) Evolve(e Event) Order {
 	switch e := e.(type) {
 	case Placed:
 		o.Placed, o.Status = e, StatusOpen
+	case Sent:
+		o.Status = StatusSent
 	case Confirmed:
 		o.Status = StatusConfirmed
 	case Cancelled:

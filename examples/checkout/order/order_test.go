@@ -39,9 +39,14 @@ func TestPlaceIsComplete(t *testing.T) {
 func TestConfirmed(t *testing.T) {
 	t.Parallel()
 	aggregatetest.For(t, order.Type).Given(kettle).
+		When(order.Confirm{Order: "7"}.Decide).ThenError(order.ErrNotSent).
+		When(order.Send{}.Decide).Then(order.Sent{}).
+		When(order.Send{}.Decide).ThenError(order.ErrSent).
+		When(order.Cancel{Order: "7", Reason: "late"}.Decide).ThenError(order.ErrSent).
 		When(order.Confirm{Order: "7"}.Decide).Then(order.Confirmed{}).
 		When(order.Confirm{Order: "7"}.Decide).Then().
-		When(order.Cancel{Order: "7", Reason: "late"}.Decide).ThenError(order.ErrConfirmed)
+		When(order.Send{}.Decide).ThenError(order.ErrSent).
+		When(order.Cancel{Order: "7", Reason: "late"}.Decide).ThenError(order.ErrSent)
 }
 
 func TestCancelled(t *testing.T) {
@@ -50,6 +55,7 @@ func TestCancelled(t *testing.T) {
 		When(order.Cancel{Order: "7", Reason: "declined"}.Decide).Then(order.Cancelled{Reason: "declined"}).
 		When(order.Cancel{Order: "7", Reason: "not paid"}.Decide).Then().
 		ThenState(order.Order{Placed: kettle, Status: order.StatusCancelled, Reason: "declined"}).
+		When(order.Send{}.Decide).ThenError(order.ErrCancelled).
 		When(order.Confirm{Order: "7"}.Decide).ThenError(order.ErrCancelled)
 }
 
@@ -66,6 +72,7 @@ func TestToldOnce(t *testing.T) {
 func TestNothingWithoutAnOrder(t *testing.T) {
 	t.Parallel()
 	none := aggregatetest.For(t, order.Type)
+	none.When(order.Send{}.Decide).ThenError(order.ErrNotPlaced)
 	none.When(order.Confirm{}.Decide).ThenError(order.ErrNotPlaced)
 	none.When(order.Cancel{}.Decide).ThenError(order.ErrNotPlaced)
 	none.When(order.Invoice{}.Decide).ThenError(order.ErrNotPlaced)

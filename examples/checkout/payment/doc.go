@@ -16,4 +16,5 @@
 // # Errors
 //
 //	ErrAmount    the provider tells of another amount than before
+//	ErrVoid      the charge was refunded before it came
 package payment

@@ -9,8 +9,11 @@ import (
 	"github.com/daybook-go/daybook/eventstore"
 )
 
-// ErrAmount is the rule of a payment.
-var ErrAmount = errors.New("payment: another amount than before")
+// The rules of a payment.
+var (
+	ErrAmount = errors.New("payment: another amount than before")
+	ErrVoid   = errors.New("payment: refunded before it was taken")
+)
 
 // Event is what can happen to a payment.
 //
@@ -56,7 +59,9 @@ var Events = eventstore.NewCatalog(
 	eventstore.TypeOf[Refunded]("payment.refunded"))
 
 // Type is the kind of aggregate; a payment's id is the number of its order.
-var Type = aggregate.Define("payment", Payment.Evolve, Events, aggregate.Refuses("amount", ErrAmount))
+var Type = aggregate.Define("payment", Payment.Evolve, Events,
+	aggregate.Refuses("amount", ErrAmount),
+	aggregate.Refuses("void", ErrVoid))
 
 // Payment is the state that decisions are made on.
 type Payment struct {
@@ -112,12 +117,9 @@ type Refund struct{ Order string }
 
 // The commands that are sent, and the names under which they are. Their handlers speak to the provider.
 var (
-	TakeType   = bus.TypeOf[Take]("payment.take", bus.Target(Take.stream))
-	RefundType = bus.TypeOf[Refund]("payment.refund", bus.Target(Refund.stream))
+	TakeType   = bus.TypeOf[Take]("payment.take")
+	RefundType = bus.TypeOf[Refund]("payment.refund")
 )
-
-func (c Take) stream() string   { return Type.Stream(c.Order).String() }
-func (c Refund) stream() string { return Type.Stream(c.Order).String() }
 
 // Request notes that the provider has accepted to try.
 type Request Requested
@@ -133,6 +135,9 @@ type Settle Taken
 
 // GiveBack notes that the customer has the money back. Zero cents: there was nothing to give back.
 type GiveBack Refunded
+
+// Abandon notes nothing: the provider refuses to take what was refunded before.
+type Abandon struct{}
 
 // Decide notes it.
 func (c Request) Decide(Payment) ([]Event, error) { return []Event{Requested(c)}, nil }
@@ -155,6 +160,9 @@ func (c GiveBack) Decide(p Payment) ([]Event, error) {
 	}
 	return once(p.Charges[c.Charge].Refunded, c.Cents, Refunded(c))
 }
+
+// Decide refuses.
+func (Abandon) Decide(Payment) ([]Event, error) { return nil, ErrVoid }
 
 func once(before, cents int64, e Event) ([]Event, error) {
 	switch before {

@@ -50,5 +50,6 @@ func TestNothingToGiveBack(t *testing.T) {
 		When(payment.GiveBack{Charge: "c1"}.Decide).Then().
 		When(payment.Decline{Charge: "c1", Reason: "no money"}.Decide).Then(payment.Declined{Charge: "c1", Reason: "no money"}).
 		When(payment.Postpone{Charge: "c2", Reason: "busy"}.Decide).Then(payment.Postponed{Charge: "c2", Reason: "busy"}).
+		When(payment.Abandon{}.Decide).ThenError(payment.ErrVoid).
 		ThenState(payment.Payment{})
 }
