@@ -62,7 +62,7 @@ func defineAfter(name string, wait time.Duration, events *eventstore.Catalog, wh
 	m.core.settle()
 	d.diagram = m.diagram
 	if d.err = c.joined(); d.err == nil {
-		d.parts = flow.Parts{Machine: m}
+		d.parts = flow.Parts{Machine: m, Events: events}
 	}
 	return d
 }

@@ -18,7 +18,7 @@ func (p Process[S]) define() *definition {
 	m := p.machine()
 	d.diagram = m.diagram
 	if d.err = c.joined(); d.err == nil {
-		d.parts = flow.Parts{Machine: m}
+		d.parts = flow.Parts{Machine: m, Events: p.Events}
 	}
 	return d
 }

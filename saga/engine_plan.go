@@ -104,17 +104,32 @@ func newInstance(version int, ref flow.Ref, in flow.Input, data any) *flow.Insta
 	return i
 }
 
-// progress is the stored form of Steps and Extra.
+// progress is the stored form of Steps and Extra. Plan has the names of all steps in their order, for who explains an
+// instance without knowing its definition.
 type progress struct {
 	Steps []flow.Step       `json:"steps"`
 	Extra map[string]string `json:"extra,omitempty"`
+	Plan  []string          `json:"plan,omitempty"`
 }
 
 func (c *core) Encode(i *flow.Instance) (data []byte, contentType string, steps []byte, err error) {
+	return c.encode(i, nil)
+}
+
+// Encode stores the names of the steps too.
+func (m *processMachine) Encode(i *flow.Instance) (data []byte, contentType string, steps []byte, err error) {
+	names := make([]string, len(m.steps))
+	for n, s := range m.steps {
+		names[n] = s.name
+	}
+	return m.encode(i, names)
+}
+
+func (c *core) encode(i *flow.Instance, plan []string) (data []byte, contentType string, steps []byte, err error) {
 	if data, err = c.state.encode(i.Data); err != nil {
 		return nil, "", nil, fmt.Errorf("saga: encode the state of %s: %w", i.Ref, err)
 	}
-	if steps, err = json.Marshal(progress{i.Steps, i.Extra}); err != nil {
+	if steps, err = json.Marshal(progress{i.Steps, i.Extra, plan}); err != nil {
 		return nil, "", nil, fmt.Errorf("saga: encode the steps of %s: %w", i.Ref, err)
 	}
 	return data, eventstore.Msgpack.ContentType(), steps, nil

@@ -66,6 +66,19 @@ func (c *course) answerOf(wire string) (*stepPlan, answerPlan, bool) {
 	return nil, answerPlan{}, false
 }
 
+// AnsweredBy returns the steps whose last command an event may answer.
+func (m *processMachine) AnsweredBy(i *flow.Instance, wire string) []string {
+	var names []string
+	for _, step := range m.steps {
+		if _, ok := step.answers[wire]; ok {
+			if s := i.Step(step.name); s != nil && s.Intent > 0 {
+				names = append(names, step.name)
+			}
+		}
+	}
+	return names
+}
+
 // fold takes an event into the state.
 func (c *course) fold(a answerPlan) (err error) {
 	c.i.Data, err = c.folded(a)

@@ -28,7 +28,7 @@ func (f Flow[S]) define() *definition {
 	m := f.machine()
 	d.diagram = m.diagram
 	if d.err = c.joined(); d.err == nil {
-		d.parts = flow.Parts{Machine: m}
+		d.parts = flow.Parts{Machine: m, Events: f.Events}
 	}
 	return d
 }
@@ -150,6 +150,20 @@ func (m *flowMachine) event(fx *Effects, payload any) error {
 	}
 	fx.note("answered", fx.in.Origin.Step, e.Type)
 	return fx.run(reactions, r)
+}
+
+// AnsweredBy returns the commands that an event may answer: a reaction does not say which.
+func (m *flowMachine) AnsweredBy(i *flow.Instance, wire string) []string {
+	if len(m.caused[wire]) == 0 {
+		return nil
+	}
+	var names []string
+	for n := range i.Steps {
+		if i.Steps[n].Intent > 0 {
+			names = append(names, i.Steps[n].Name)
+		}
+	}
+	return names
 }
 
 // reply keeps what became of a command, and tells the reactions.

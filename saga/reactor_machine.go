@@ -39,7 +39,7 @@ func defineReactor(name string, events *eventstore.Catalog, when []Trigger) *def
 	m.types = slices.Compact(m.types)
 	d.diagram = m.diagram
 	if d.err = c.joined(); d.err == nil {
-		d.parts = flow.Parts{Reactor: m}
+		d.parts = flow.Parts{Reactor: m, Events: events}
 	}
 	return d
 }

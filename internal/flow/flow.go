@@ -299,4 +299,11 @@ func ReactorCommandID(reactor string, event uuid.UUID, n int) uuid.UUID {
 type Parts struct {
 	Machine Machine
 	Reactor Reactor
+	Events  *eventstore.Catalog // of either
+}
+
+// Asker is a machine that knows which of an instance's commands an event may answer. Tests without a bus ask it.
+type Asker interface {
+	// AnsweredBy returns the names of steps whose last command an event of the type may answer, in order.
+	AnsweredBy(i *Instance, wire string) []string
 }
