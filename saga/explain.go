@@ -133,9 +133,13 @@ type TimerInfo struct {
 	Attempts int       `json:"attempts"`        // how many have failed
 	Owner    string    `json:"owner,omitempty"` // who has claimed it
 	Error    string    `json:"error,omitempty"` // of the last attempt
-	// FreeAt is when it may be claimed next: when it is due, or when its lease or its pause ends.
-	FreeAt time.Time `json:"free_at"`
+	// FreeAt is when it may be claimed next: when it is due, or when its lease or its pause ends. Zero for one that stands
+	// still, because its instance is paused or it was given up.
+	FreeAt time.Time `json:"free_at,omitzero"`
 }
+
+// stands: nobody claims it.
+func (t TimerInfo) stands() bool { return t.FreeAt.IsZero() }
 
 // LetterInfo is a dead letter that concerns the instance; see package outbox/deadletter.
 type LetterInfo struct {

@@ -180,7 +180,10 @@ func (r *reading) readTimers(ctx context.Context) error {
 	r.timers, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (t TimerInfo, err error) {
 		err = row.Scan(&t.Name, &t.DueAt, &t.FreeAt, &t.Does, &t.SetAt, &t.Attempts, &t.Owner, &t.Error)
 		t.Name = strings.TrimPrefix(t.Name, prefix)
-		t.DueAt, t.FreeAt, t.SetAt = t.DueAt.UTC(), t.FreeAt.UTC(), t.SetAt.UTC()
+		t.DueAt, t.SetAt = t.DueAt.UTC(), t.SetAt.UTC()
+		if t.FreeAt = t.FreeAt.UTC(); t.FreeAt.Sub(t.DueAt) > never/2 {
+			t.FreeAt = time.Time{}
+		}
 		return t, err
 	})
 	return err

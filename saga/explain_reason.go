@@ -3,6 +3,7 @@ package saga
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,19 +35,19 @@ func explainSame(all []Problem, p Problem) bool {
 
 // command is what somebody types to act on the instance.
 func (r *reading) command(verb, step string) string {
-	words := []string{"daybook", "saga", verb, shellWord(r.row.saga), shellWord(r.row.key)}
-	if strings.HasPrefix(r.row.key, "-") || strings.HasPrefix(r.row.saga, "-") {
-		words = append(words[:3], append([]string{"--reason", "WHY", "--"}, words[3:]...)...)
-		if step != "" {
-			words = append(words[:3], append([]string{"--step", shellWord(step)}, words[3:]...)...)
-		}
-		return strings.Join(words, " ") + ""
-	}
+	text := "daybook saga " + verb
+	names := " " + shellWord(r.row.saga) + " " + shellWord(r.row.key)
+	flags := " --reason WHY" + r.inSchema()
 	if step != "" {
-		words = append(words, "--step", shellWord(step))
+		flags = " --step=" + shellWord(step) + flags
+		if !strings.HasPrefix(step, "-") {
+			flags = strings.Replace(flags, "--step=", "--step ", 1)
+		}
 	}
-	words = append(words, "--reason", "WHY")
-	return strings.Join(words, " ") + r.inSchema()
+	if strings.HasPrefix(r.row.saga, "-") || strings.HasPrefix(r.row.key, "-") {
+		return text + flags + " --" + names
+	}
+	return text + names + flags
 }
 
 func (r *reading) inSchema() string {
@@ -102,11 +103,16 @@ func (r *reading) stuck() []Problem {
 		p.Text = cmp.Or(p.Text, "the undo of "+explainClean(i.stuckStep, 100)+" has failed")
 		p.Remedy = "remove the cause and try the undo again; or undo it by hand, and mark it as done"
 		p.Commands = []string{r.command("retry", i.stuckStep), r.command("mark", i.stuckStep)}
+	case i.stuckStep == "" && i.held > 0:
+		p.Remedy = fmt.Sprintf("%s kept for it, which its definition fails at: mend the program, and it goes on", explainAre(i.held, "input"))
+	case i.stuckStep == "":
+		p.Remedy = "remove the cause and try again; or compensate"
+		p.Commands = []string{r.command("retry", ""), r.command("cancel", "")}
 	default:
-		p.Text = cmp.Or(p.Text, "it waits for people")
 		p.Remedy = "remove the cause and try the step again; or say by hand how it ended, or compensate"
 		p.Commands = []string{r.command("retry", i.stuckStep), r.command("answer", i.stuckStep), r.command("cancel", "")}
 	}
+	p.Text = cmp.Or(p.Text, "it waits for people")
 	return []Problem{p}
 }
 
@@ -216,9 +222,6 @@ func (r *reading) stopped(consumer string, since time.Time) (Problem, bool) {
 // manager says in words who runs the manager.
 func (r *reading) manager() string { return r.consumers[explainEvents(r.row.saga)].atWork() }
 
-// claimed: somebody has it, or a pause after a failure lasts.
-func (t TimerInfo) claimed(now time.Time) bool { return t.FreeAt.After(now) && t.FreeAt.After(t.DueAt) }
-
 func (r *reading) overdueTimers() []Problem {
 	if r.over() || len(r.paused()) > 0 {
 		return nil
@@ -230,6 +233,7 @@ func (r *reading) overdueTimers() []Problem {
 			due = t.FreeAt
 		}
 		switch {
+		case t.stands(): // that it was given up is stored
 		case r.now.Sub(due) > explainPatience:
 			p := Problem{
 				Reason: ReasonTimerOverdue, Step: explainTimerStep(t.Name), Since: t.DueAt,
@@ -273,10 +277,10 @@ func explainTimerStep(name string) string {
 	return ""
 }
 
-// timerOf is the next timer of a step.
-func (r *reading) timerOf(step string) *TimerInfo {
+// timerOf is the next timer of a step with one of the names; without a name any.
+func (r *reading) timerOf(step string, names ...string) *TimerInfo {
 	for i := range r.timers {
-		if explainTimerStep(r.timers[i].Name) == step {
+		if name := r.timers[i].Name; explainTimerStep(name) == step && (len(names) == 0 || slices.Contains(names, strings.TrimPrefix(name, step))) {
 			return &r.timers[i]
 		}
 	}
@@ -335,7 +339,7 @@ func (r *reading) retries() []Problem {
 		if s.Text != "" {
 			p.Text += " (" + explainClean(s.Text, 300) + ")"
 		}
-		if t := r.timerOf(s.Name); t != nil {
+		if t := r.timerOf(s.Name, retryTimer, undoTimer); t != nil {
 			p.Text += fmt.Sprintf("; attempt %d is made at %s", failed+1, explainMoment(t.DueAt))
 		}
 		all = append(all, p)

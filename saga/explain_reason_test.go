@@ -75,6 +75,44 @@ func TestExplainTimerOverdue(t *testing.T) {
 		`next, at 2026-01-02T12:01:00Z, timer take-payment/deadline compensates.`)
 }
 
+// A timer that was given up says so itself, and one of a paused instance does nothing.
+func TestExplainTimersThatStandStill(t *testing.T) {
+	t.Parallel()
+	w := newRowWorld(t)
+	w.runs(after(5))
+	w.instance(flow.Running, waiting("take-payment", after(5)))
+	w.timer("take-payment/deadline", "compensates", after(60))
+	w.exec(`UPDATE daybook.timers SET visible_at = due_at + $1::interval, error = 'no such receipt', attempts = 5`, never)
+	w.stuck(flow.DeadLetter, "", "timer take-payment/deadline failed 5 times: no such receipt", after(90))
+	e := w.explain(after(600))
+	w.says(e, ReasonDeadLetter, `checkout "812" is stuck since 2026-01-02T12:01:30Z (8m30s), dead_letter: timer take-payment/deadline failed 5 times: no such receipt.`)
+	w.remedies(e, "daybook saga retry checkout 812 --reason WHY", "daybook saga cancel checkout 812 --reason WHY")
+	if len(e.Timers) != 1 || !e.Timers[0].FreeAt.IsZero() || !e.Timers[0].DueAt.Equal(after(60)) {
+		t.Errorf("%+v", e.Timers)
+	}
+	w.set("held = 3")
+	if e := w.explain(after(600)); len(e.Problems[0].Commands) != 0 || !strings.Contains(e.Problems[0].Remedy, "3 inputs are kept for it") {
+		t.Errorf("%+v", e.Problems)
+	}
+	w.set("stuck = '', stuck_since = NULL, held = 0, paused_at = $1, paused_by = 'ann', paused_why = 'x'", after(90))
+	w.says(w.explain(after(150)), ReasonPaused, `checkout "812" is paused since 2026-01-02T12:01:30Z (1m): it was paused by ann: x; `+
+		`it waits for the end of take-payment since 2026-01-02T12:00:05Z (2m25s); its timer stands still meanwhile.`)
+}
+
+// The last command has a step of its own.
+func TestExplainTheLastCommand(t *testing.T) {
+	t.Parallel()
+	w := newRowWorld(t)
+	w.runs(after(5))
+	w.instance(flow.Compensating, flow.Step{Name: "take-payment", State: flow.Undone, Intent: 1}, waiting("compensated", after(5)))
+	w.set("awaits = 'its last command, CancelOrder to 812, to be carried out'")
+	w.send("take-payment", flow.Do, "TakePayment", "42", after(1))
+	w.exec(`UPDATE daybook.saga_commands SET closed = true`)
+	w.ends(w.send("compensated", flow.End, "CancelOrder", "812", after(5)), "done", "", "", after(6))
+	w.says(w.explain(after(10)), "", `checkout "812" is being compensated and waits for its last command, CancelOrder to 812, to be carried out since 2026-01-02T12:00:05Z (5s); `+
+		`CancelOrder to 812 (compensated) was sent at 2026-01-02T12:00:05Z and was carried out at 2026-01-02T12:00:06Z.`)
+}
+
 func TestExplainOutboxBlocked(t *testing.T) {
 	t.Parallel()
 	w := newRowWorld(t)
@@ -211,7 +249,7 @@ func TestExplainAndListGoByIndexes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range []Filter{
-		{}, {Stuck: true}, {Reason: flow.DeadLetter}, {State: "running"}, {State: "compensating", Older: time.Hour}, {State: "completed"}, {Stuck: true, Older: time.Hour}, {Older: time.Hour},
+		{Reason: flow.Paused}, {Reason: flow.Paused, Stuck: true, Older: time.Hour}, {}, {Stuck: true}, {Reason: flow.DeadLetter}, {State: "running"}, {State: "compensating", Older: time.Hour}, {State: "completed"}, {Stuck: true, Older: time.Hour}, {Older: time.Hour},
 	} {
 		f.Saga, f.Limit = "checkout", 10
 		page, err := List(t.Context(), pool, f)

@@ -25,7 +25,8 @@ func (r *reading) current() []CommandInfo {
 			if !c.ended() {
 				all = append(all, c)
 			}
-		case s.State == flow.Waiting && c.Direction == string(flow.Do) && c.Intent == s.Intent,
+		case s.State == flow.Waiting && c.Direction == string(flow.Do) && c.Intent == s.Intent && r.row.state == string(flow.Running),
+			s.State == flow.Waiting && c.Direction == string(flow.End) && c.Intent == s.Intent,
 			s.State == flow.Undoing && c.Direction == string(flow.Undo) && c.Intent == s.UndoIntent:
 			all = append(all, c)
 		}
@@ -213,10 +214,14 @@ func (r *reading) sentCommands(e Explanation) string {
 }
 
 func (r *reading) nextTimer(e Explanation) string {
-	if len(r.timers) == 0 {
+	n := slices.IndexFunc(r.timers, func(t TimerInfo) bool { return !t.stands() })
+	switch {
+	case n < 0 && len(r.timers) > 0 && e.Reason == ReasonPaused:
+		return fmt.Sprintf("; its %s still meanwhile", explainStand(len(r.timers)))
+	case n < 0:
 		return ""
 	}
-	t := r.timers[0]
+	t := r.timers[n]
 	if e.Reason == ReasonTimerOverdue {
 		if t.Does == "" {
 			return ""
@@ -232,6 +237,13 @@ func (r *reading) nextTimer(e Explanation) string {
 		text += " " + explainClean(t.Does, 300)
 	}
 	return text
+}
+
+func explainStand(timers int) string {
+	if timers == 1 {
+		return "timer stands"
+	}
+	return fmt.Sprintf("%d timers stand", timers)
 }
 
 // ending says how an instance ended.

@@ -123,15 +123,13 @@ func TestExplainPaused(t *testing.T) {
 	w := newRowWorld(t)
 	w.runs(after(5))
 	w.instance(flow.Running, waiting("take-payment", after(5)))
-	w.stuck(flow.Paused, "", "", after(60))
 	w.set(`paused_at = $1, paused_by = 'ann', paused_why = 'stocktaking', held = 2`, after(60))
 	w.exec(`INSERT INTO daybook.saga_plans (plan, saga, action, actor, reason, selection, state, items, done, created_at, ended_at) VALUES
 		('0190f5fe-7c00-7a00-8000-000000000000', 'checkout', 'pause', 'ann', 'stocktaking', 's', 'done', 1, 1, $1, $1)`, after(59))
 	w.exec(`INSERT INTO daybook.saga_plan_items (plan, item, key, run, state, done_at) VALUES ('0190f5fe-7c00-7a00-8000-000000000000', 1, '812', 1, 'done', $1)`, after(60))
-	w.timer("take-payment/deadline", "undoes it", after(70)) // which does nothing meanwhile
 	e := w.explain(after(180))
 	w.says(e, ReasonPaused, `checkout "812" is paused since 2026-01-02T12:01:00Z (2m): it was paused by ann: stocktaking; 2 inputs are waiting for it meanwhile; `+
-		`it waits for the end of take-payment since 2026-01-02T12:00:05Z (2m55s); next, at 2026-01-02T12:01:10Z, timer take-payment/deadline undoes it.`)
+		`it waits for the end of take-payment since 2026-01-02T12:00:05Z (2m55s).`)
 	w.remedies(e, "daybook saga resume checkout 812 --reason WHY")
 	if len(e.Actions) != 1 || e.Actions[0].Action != "pause" || e.Actions[0].Actor != "ann" || e.Actions[0].State != "done" || e.Held != 2 {
 		t.Errorf("%+v", e.Actions)
@@ -258,6 +256,10 @@ func TestExplainIsSafeForATerminal(t *testing.T) {
 	w.says(e, ReasonDeadLetter, `checkout "a'b\x1b" is stuck at pay�[31m since 2026-01-02T12:00:00Z (1m), dead_letter: evil���[2Jtext�.`)
 	if got := e.Problems[0].Commands[0]; got != `daybook saga retry checkout $'a\'b\x1b' --step $'pay\x1b[31m' --reason WHY` {
 		t.Errorf("%s", got)
+	}
+	w.exec(`UPDATE daybook.sagas SET key = '-x'`)
+	if e, err = Explain(t.Context(), w.pool, "checkout", "-x"); err != nil || e.Problems[0].Commands[2] != `daybook saga cancel --reason WHY -- checkout '-x'` {
+		t.Errorf("%v, %+v", err, e.Problems)
 	}
 	for text, want := range map[string]string{"": "''", "a b": "'a b'", "it's": `'it'\''s'`, "plain-1_x/y.z": "plain-1_x/y.z", "-x": "'-x'", "$(rm)": "'$(rm)'"} {
 		if got := shellWord(text); got != want {

@@ -26,14 +26,14 @@ type Filter struct {
 	// Saga is needed.
 	Saga string
 	// Stuck selects those that do not go on by themselves, as the managers know it: what only [Explain] finds, overdue timers
-	// and a blocked outbox, is not among it.
+	// and a blocked outbox, is not among it, nor is what somebody has paused.
 	Stuck bool
-	// Reason selects those that are stuck for it: one of the Reason… constants that managers store: dead_letter,
-	// reply_overdue, compensation_failed, handler_missing, paused.
+	// Reason selects those that are stuck for it, one of the Reason… constants that managers store: dead_letter,
+	// reply_overdue, compensation_failed, handler_missing; or those that are paused, with paused.
 	Reason string
 	// State is "running", "compensating", "completed" or "compensated".
 	State string
-	// Older selects those that have not changed for so long; with Stuck or Reason, that have been stuck for so long.
+	// Older selects those that have not changed for so long; with Stuck or Reason, that have been stuck, or paused, for so long.
 	Older time.Duration
 	// After is the Next of the page before; empty for the first page. Only [List] reads it and Limit.
 	After string
@@ -62,11 +62,11 @@ func (f Filter) validate() error {
 // String is the filter as people read it.
 func (f Filter) String() string {
 	parts := []string{fmt.Sprintf("saga %q", f.Saga)}
-	if f.Stuck || f.Reason != "" {
+	if f.Stuck || f.Reason != "" && f.Reason != flow.Paused {
 		parts = append(parts, "stuck")
 	}
 	if f.Reason != "" {
-		parts = append(parts, "for "+f.Reason)
+		parts = append(parts, f.Reason)
 	}
 	if f.State != "" {
 		parts = append(parts, "state "+f.State)
@@ -89,6 +89,7 @@ type Summary struct {
 	Step       string    `json:"step,omitempty"`   // at which it is stuck
 	Text       string    `json:"text,omitempty"`
 	StuckSince time.Time `json:"stuck_since,omitzero"`
+	PausedAt   time.Time `json:"paused_at,omitzero"`
 	Awaits     string    `json:"awaits,omitempty"`
 	StartedAt  time.Time `json:"started_at"`
 	ChangedAt  time.Time `json:"changed_at"`
@@ -106,6 +107,7 @@ type Page struct {
 // The orders of lists, each that of an index.
 const (
 	byStuck   = "stuck"   // since when they are stuck
+	byPause   = "paused"  // since when they are paused
 	byChange  = "changed" // of one open state: since when they have not changed
 	byEnding  = "ended"   // of one state that is an end: when they ended
 	byListKey = "key"
@@ -113,6 +115,8 @@ const (
 
 func (f Filter) order() string {
 	switch {
+	case f.Reason == flow.Paused:
+		return byPause
 	case f.Stuck || f.Reason != "":
 		return byStuck
 	case f.State == "":
@@ -206,10 +210,10 @@ func List(ctx context.Context, db DB, f Filter, options ...ExplainOption) (Page,
 }
 
 func scanSummary(row pgx.Row) (s Summary, fits bool, nth int, err error) {
-	var stuck, ended *time.Time
-	err = row.Scan(&s.Saga, &s.Key, &s.Run, &s.Version, &s.Kind, &s.State, &s.Reason, &s.Step, &s.Text, &stuck, &s.Awaits,
+	var stuck, paused, ended *time.Time
+	err = row.Scan(&s.Saga, &s.Key, &s.Run, &s.Version, &s.Kind, &s.State, &s.Reason, &s.Step, &s.Text, &stuck, &paused, &s.Awaits,
 		&s.StartedAt, &s.ChangedAt, &ended, &fits, &nth)
-	s.StuckSince, s.EndedAt = explainTime(stuck), explainTime(ended)
+	s.StuckSince, s.PausedAt, s.EndedAt = explainTime(stuck), explainTime(paused), explainTime(ended)
 	s.StartedAt, s.ChangedAt = s.StartedAt.UTC(), s.ChangedAt.UTC()
 	return s, fits, nth, err
 }
@@ -219,6 +223,8 @@ func (f Filter) cursorAt(s Summary) listCursor {
 	switch c.Order {
 	case byStuck:
 		c.At = s.StuckSince
+	case byPause:
+		c.At = s.PausedAt
 	case byChange:
 		c.At = s.ChangedAt
 	case byEnding:
@@ -232,6 +238,8 @@ func (f Filter) sifts() bool {
 	switch f.order() {
 	case byStuck:
 		return f.Reason != "" || f.State != ""
+	case byPause:
+		return f.Stuck || f.State != ""
 	case byEnding:
 		return true
 	case byListKey:
@@ -285,6 +293,15 @@ func (f Filter) selection(w *wheres, now time.Time) (fits, order string) {
 		if f.State != "" {
 			sift("s.state = %s", w.arg(f.State))
 		}
+	case byPause:
+		column = "s.paused_at"
+		find("s.paused_at IS NOT NULL")
+		if f.Stuck {
+			sift("s.stuck <> ''")
+		}
+		if f.State != "" {
+			sift("s.state = %s", w.arg(f.State))
+		}
 	case byChange:
 		column = "s.changed_at"
 		find("s.ended_at IS NULL")
@@ -307,7 +324,7 @@ func (f Filter) selection(w *wheres, now time.Time) (fits, order string) {
 	return rest.String(), "s.key, s.run"
 }
 
-const summaryColumns = `s.saga, s.key, s.run, s.version, s.kind, s.state, s.stuck, s.stuck_step, s.stuck_text, s.stuck_since, s.awaits,
+const summaryColumns = `s.saga, s.key, s.run, s.version, s.kind, s.state, s.stuck, s.stuck_step, s.stuck_text, s.stuck_since, s.paused_at, s.awaits,
        s.started_at, s.changed_at, s.ended_at`
 
 // listSQL gives, of the next most instances that an index finds, those that fit, at most one more than the limit; and the

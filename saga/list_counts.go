@@ -14,11 +14,12 @@ const CountsCap = 10_000
 type Count struct {
 	Saga string `json:"saga"`
 	// Running and Compensating are all that have not ended; Stuck are those of them that do not go on by themselves, as the
-	// managers know it, paused ones included.
+	// managers know it, Paused those that somebody has paused.
 	Running      int       `json:"running"`
 	Compensating int       `json:"compensating"`
 	Stuck        int       `json:"stuck"`
 	StuckSince   time.Time `json:"stuck_since,omitzero"` // the first of them
+	Paused       int       `json:"paused"`
 	// Timers were due more than 30 s ago and nobody has them; OverdueSince is when the first of them was due.
 	Timers       int       `json:"overdue_timers"`
 	OverdueSince time.Time `json:"overdue_since,omitzero"`
@@ -42,7 +43,7 @@ func Counts(ctx context.Context, db DB, options ...ExplainOption) ([]Count, erro
 			c := Count{Saga: name}
 			var stuck, overdue *time.Time
 			err := tx.QueryRow(ctx, o.sql(countsSQL), name, timerQueue(name), CountsCap, now, explainPatience).
-				Scan(&c.Running, &c.Compensating, &c.Stuck, &stuck, &c.Timers, &overdue)
+				Scan(&c.Running, &c.Compensating, &c.Stuck, &stuck, &c.Paused, &c.Timers, &overdue)
 			if err != nil {
 				return err
 			}
@@ -59,6 +60,7 @@ SELECT (SELECT count(*) FROM (SELECT FROM {schema}.sagas s WHERE s.saga = $1 AND
        (SELECT count(*) FROM (SELECT FROM {schema}.sagas s WHERE s.saga = $1 AND s.state = 'compensating' AND s.ended_at IS NULL LIMIT $3) k)::int,
        (SELECT count(*) FROM (SELECT FROM {schema}.sagas s WHERE s.saga = $1 AND s.stuck <> '' LIMIT $3) k)::int,
        (SELECT s.stuck_since FROM {schema}.sagas s WHERE s.saga = $1 AND s.stuck <> '' ORDER BY s.stuck_since LIMIT 1),
+       (SELECT count(*) FROM (SELECT FROM {schema}.sagas s WHERE s.saga = $1 AND s.paused_at IS NOT NULL LIMIT $3) k)::int,
        o.timers, o.since
   FROM (SELECT count(*)::int AS timers, min(k.due_at) AS since FROM (
           SELECT t.due_at FROM {schema}.timers t

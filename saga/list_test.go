@@ -29,6 +29,7 @@ func many(t *testing.T) *rowWorld {
 		w.exec(`INSERT INTO daybook.sagas (saga, key, run, version, kind, state, stuck, stuck_step, stuck_since, progress, content_type, data, started_by, started_at, changed_at, ended_at)
 			VALUES ('checkout', $1, 1, 1, 'process', $2, $3, 's', $4, '{}', '', '', gen_random_uuid(), $5, $5, $6)`, fmt.Sprintf("k%02d", i), state, stuck, since, at, ended)
 	}
+	w.exec(`UPDATE daybook.sagas SET paused_at = $1 WHERE key IN ('k09', 'k10')`, after(40))
 	w.exec(`INSERT INTO daybook.sagas (saga, key, run, version, kind, state, progress, content_type, data, started_by) VALUES ('other', 'k', 1, 1, 'after', 'running', '{}', '', '', gen_random_uuid())`)
 	return w
 }
@@ -44,6 +45,9 @@ func TestListGoesThroughEverythingOnce(t *testing.T) {
 		{Filter{Stuck: true}, "k03 k06 k09"},
 		{Filter{Reason: flow.CompensationFailed}, "k06 k09"},
 		{Filter{Stuck: true, State: "running"}, ""},
+		{Filter{Reason: flow.Paused}, "k09 k10"},
+		{Filter{Reason: flow.Paused, Stuck: true}, "k09"},
+		{Filter{Reason: flow.Paused, State: "running", Older: 19 * time.Second}, "k10"},
 		{Filter{Stuck: true, Older: 54 * time.Second}, "k03"},
 		{Filter{State: "running"}, "k01 k02 k05 k07 k10 k11"},
 		{Filter{State: "running", Older: 51 * time.Second}, "k01 k02 k05 k07"},
@@ -96,7 +100,7 @@ func TestCounts(t *testing.T) {
 	w := many(t)
 	w.exec(`INSERT INTO daybook.timers (queue, name, due_at, visible_at) VALUES ('saga:checkout', 'a', $1, $1), ('saga:checkout', 'b', $2, $2), ('saga:checkout', 'c', $1, $2)`, after(29), after(31))
 	counts, err := Counts(t.Context(), w.pool, At(after(60)))
-	want := []Count{{Saga: "checkout", Running: 6, Compensating: 3, Stuck: 3, StuckSince: after(3), Timers: 1, OverdueSince: after(29)}, {Saga: "other", Running: 1}}
+	want := []Count{{Saga: "checkout", Running: 6, Compensating: 3, Stuck: 3, StuckSince: after(3), Paused: 2, Timers: 1, OverdueSince: after(29)}, {Saga: "other", Running: 1}}
 	if err != nil || fmt.Sprint(counts) != fmt.Sprint(want) {
 		t.Errorf("%+v, want %+v: %v", counts, want, err)
 	}

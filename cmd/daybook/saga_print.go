@@ -139,6 +139,9 @@ func printSagas(out io.Writer, page saga.Page, now time.Time) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "KEY\tRUN\tSTATE\tSTUCK\tSTEP\tFOR\tSTARTED\tCHANGED\tAWAITS")
 	for _, i := range page.Sagas {
+		if !i.PausedAt.IsZero() {
+			i.Reason, i.StuckSince = strings.TrimPrefix(i.Reason+", paused", ", "), i.PausedAt
+		}
 		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", clean(i.Key, 80), i.Run, i.State, orNone(i.Reason), clean(orNone(i.Step), 60),
 			ago(i.StuckSince, now), ago(i.StartedAt, now), ago(i.ChangedAt, now), clean(orNone(i.Awaits), 80))
 	}
@@ -156,12 +159,12 @@ func printCounts(out io.Writer, counts []saga.Count, now time.Time) error {
 	}
 	fmt.Fprintln(out)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "SAGA\tRUNNING\tCOMPENSATING\tSTUCK\tSTUCK FOR\tOVERDUE TIMERS\tOVERDUE FOR")
+	fmt.Fprintln(w, "SAGA\tRUNNING\tCOMPENSATING\tSTUCK\tSTUCK FOR\tPAUSED\tOVERDUE TIMERS\tOVERDUE FOR")
 	stuck := false
 	for _, c := range counts {
 		stuck = stuck || c.Stuck > 0
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", clean(c.Saga, 60), capped(c.Running), capped(c.Compensating), capped(c.Stuck), ago(c.StuckSince, now),
-			capped(c.Timers), ago(c.OverdueSince, now))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", clean(c.Saga, 60), capped(c.Running), capped(c.Compensating), capped(c.Stuck), ago(c.StuckSince, now),
+			capped(c.Paused), capped(c.Timers), ago(c.OverdueSince, now))
 	}
 	if err := w.Flush(); err != nil || !stuck {
 		return err

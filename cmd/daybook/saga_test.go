@@ -125,7 +125,7 @@ func TestSagaList(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantIn(t, out, "SAGA      RUNNING  COMPENSATING  STUCK  STUCK FOR  OVERDUE TIMERS  OVERDUE FOR\ncheckout  2        1             2      3h         1               1h\n",
+	wantIn(t, out, "SAGA      RUNNING  COMPENSATING  STUCK  STUCK FOR  PAUSED  OVERDUE TIMERS  OVERDUE FOR\ncheckout  2        1             2      3h         0       1               1h\n",
 		"some sagas are stuck: see daybook saga list SAGA --stuck")
 	if capped(saga.CountsCap) != "10000+" || capped(9_999) != "9999" {
 		t.Error(capped(saga.CountsCap))

@@ -37,6 +37,7 @@ CREATE TABLE {schema}.sagas (
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
 CREATE UNIQUE INDEX sagas_live ON {schema}.sagas (saga, key) WHERE ended_at IS NULL AND NOT reopened;
 CREATE INDEX sagas_stuck ON {schema}.sagas (saga, stuck_since, key, run) WHERE stuck <> '';
+CREATE INDEX sagas_paused ON {schema}.sagas (saga, paused_at, key, run) WHERE paused_at IS NOT NULL;
 CREATE INDEX sagas_open ON {schema}.sagas (saga, state, changed_at, key, run) WHERE ended_at IS NULL;
 CREATE INDEX sagas_ended ON {schema}.sagas (saga, ended_at) WHERE ended_at IS NOT NULL;
 CREATE INDEX sagas_held ON {schema}.sagas (saga, key, run) WHERE held > 0;
