@@ -21,9 +21,11 @@ type application struct {
 	feed    Feed
 	reached Progress // applied, and what was passed by since
 	suspect suspect  // an event that failed, if there is one and the consumer stops
+	single  int      // so many events are tried alone, because one of them has used up the time of all
 
 	keeps    bool                                 // what is queued is held, because the source does not have it for ever
 	careful  int                                  // so many batches are still applied event by event
+	alone    map[parking.Key]eventstore.Position  // up to there what is queued goes on one by one; see single
 	condemns map[eventstore.Position]*failedError // events that have failed, and are not tried again before they are set aside
 	seen     time.Time                            // what the clock has said last
 }
@@ -48,6 +50,7 @@ func applyEvents(t *Tenure) error {
 	defer feed.Close()
 	a := &application{
 		Tenure: t, feed: feed, reached: t.applied, keeps: CarriedBy(t.w.source) != "", condemns: map[eventstore.Position]*failedError{},
+		alone: map[parking.Key]eventstore.Position{},
 	}
 	for {
 		if err := t.held.Err(); err != nil {
@@ -119,6 +122,9 @@ func (a *application) apply(batch Batch) error {
 			}
 			n = 1
 		}
+		if a.single > 0 && len(batch.Events) > 0 {
+			n = 1
+		}
 		began := time.Now()
 		var o outcome
 		if a.careful > 0 {
@@ -133,6 +139,7 @@ func (a *application) apply(batch Batch) error {
 		if o.committed {
 			a.committed(o.to)
 			a.reached = o.to
+			a.single = max(a.single-o.done, 0)
 			if a.suspect.among(batch.Events[:o.done]) {
 				a.suspect = suspect{}
 				a.w.become(Running, "")
@@ -179,6 +186,10 @@ func (a *application) failed(batch Batch, failed *failedError, o outcome) (n int
 		return at, nil // what lies before is good
 	}
 	if a.w.cfg.OnFailure == StopConsumer {
+		if failed.late && at < 0 {
+			a.single = o.done
+			return 1, nil
+		}
 		if at < 0 && o.done > 1 { // the database refused the whole; halves find the event
 			return o.done / 2, nil
 		}
@@ -189,7 +200,10 @@ func (a *application) failed(batch Batch, failed *failedError, o outcome) (n int
 		return max(at, 1), nil
 	}
 	careful := a.careful > 0
-	a.careful = carefulBatches
+	a.careful = max(a.careful, carefulBatches)
+	if failed.late && !careful { // each of them has its own time
+		a.careful = max(a.careful, o.done/carefulEvents+1)
+	}
 	switch {
 	case at >= 0:
 		a.condemns[batch.Events[at].Position] = failed
@@ -215,7 +229,7 @@ func (a *application) away(e eventstore.RecordedEvent, failed *failedError) erro
 
 // swiftly applies the first n events at once, without those of sequences that are set aside.
 func (a *application) swiftly(batch Batch, n int) outcome {
-	s := a.sift(batch, n)
+	s := a.sift(batch, a.atMost(n))
 	o := outcome{done: s.n, to: batch.target(a.reached, a.lease.partitions, s.n), ran: len(s.events)}
 	if len(s.events) == 0 {
 		// Committed by the tenure, with its progress.
@@ -223,14 +237,16 @@ func (a *application) swiftly(batch Batch, n int) outcome {
 		o.committed = o.err == nil
 		return o
 	}
+	began := time.Now()
 	o.err = a.transact(a.work, s.events, o.to, s.changes)
 	if o.committed = o.err == nil; o.committed {
+		a.more(time.Since(began))
 		a.w.probing = false
 		return o
 	}
 	var failed *failedError
 	if errors.As(o.err, &failed) && failed.index >= 0 && s.at != nil {
-		o.err = &failedError{s.at[failed.index], failed.kind, failed.err}
+		o.err = &failedError{s.at[failed.index], failed.kind, failed.err, failed.late}
 	}
 	return o
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/internal/parking"
@@ -24,29 +23,29 @@ const (
 // carefully applies the first n events one by one in one transaction. One that fails is rolled back alone and set aside
 // with the failure; what healthy events do stays, and they have run once.
 func (a *application) carefully(batch Batch, n int) (o outcome) {
-	conn, err := a.db.Acquire(a.work)
+	s, err := a.acquire(a.work)
 	if err != nil {
-		o.err = a.unavailable(err)
+		o.err = err
 		return o
 	}
-	defer conn.Release()
+	defer s.release()
 	first := &pgx.Batch{}
 	first.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite})
 	first.Queue(a.w.sql.settings)
-	begun := conn.SendBatch(a.work, first)
-	w := walk{a: a, conn: conn, tx: begun.Tx(), changes: a.lease.parked.Change(), o: &o}
+	begun := s.conn.SendBatch(a.work, first)
+	w := walk{a: a, s: s, tx: begun.Tx(), began: time.Now(), changes: a.lease.parked.Change(), o: &o}
 	if err := begun.Close(); err != nil {
-		o.err = a.rollback(conn, err, false)
+		o.err = a.rollback(s, err, false)
 		return o
 	}
 	w.from = a.hold(w.changes, batch.Held)
 	then := w.over(batch.Events[:n])
 	if o.err != nil { // the transaction is gone, or of no use
-		a.clear(conn)
+		a.clear(s)
 		return o
 	}
 	if o.done == 0 && then != nil && len(batch.Held) == 0 { // nothing before what ends it
-		a.clear(conn)
+		a.clear(s)
 		o.err = then
 		return o
 	}
@@ -54,7 +53,7 @@ func (a *application) carefully(batch Batch, n int) (o outcome) {
 		w.changes.Also(batch.Queue)
 	}
 	o.to = batch.target(a.reached, a.lease.partitions, o.done)
-	if o.err = a.conclude(conn, &pgx.Batch{}, o.to, w.changes); o.err != nil {
+	if o.err = a.conclude(s, &pgx.Batch{}, o.to, w.changes); o.err != nil {
 		return o
 	}
 	o.committed, o.err = true, then
@@ -65,8 +64,9 @@ func (a *application) carefully(batch Batch, n int) (o outcome) {
 // walk goes over events one by one.
 type walk struct {
 	a       *application
-	conn    *pgxpool.Conn
+	s       *session
 	tx      pgx.Tx
+	began   time.Time
 	changes *parking.Changes
 	from    map[string]eventstore.Position
 	o       *outcome
@@ -88,11 +88,11 @@ func (w *walk) over(events []eventstore.RecordedEvent) (then error) {
 		}
 		failed, tried := a.condemns[e.Position], false
 		if failed == nil {
-			if a.w.probing && w.o.ran > 0 {
-				return nil
+			if w.o.ran > 0 && (a.w.probing || a.w.cfg.Timeout > 0 && time.Since(w.began) > a.w.cfg.Timeout) {
+				return nil // the others have their own time
 			}
 			w.o.ran, w.o.last, tried = w.o.ran+1, i, true
-			plan, err := a.one(w.conn, w.tx, e)
+			plan, err := a.one(w.s, w.tx, e)
 			if err == nil {
 				if c, ok := plan.(Committed); ok {
 					w.plans = append(w.plans, c)
@@ -104,9 +104,9 @@ func (w *walk) over(events []eventstore.RecordedEvent) (then error) {
 				return nil
 			}
 		}
-		if tried && !a.undo(w.conn) { // with it, what the events before have done
+		if tried && !a.undo(w.s) { // with it, what the events before have done
 			w.o.done = i + 1
-			w.o.err = &failedError{i, failed.kind, failed.err}
+			w.o.err = &failedError{i, failed.kind, failed.err, failed.late}
 			return nil
 		}
 		if failed.kind == eventstore.Environment {
@@ -139,7 +139,7 @@ func (w *walk) committed() {
 		a.w.cfg.Probe(ProbeParked)
 	}
 	if len(w.failures) > 0 {
-		a.careful = carefulBatches
+		a.careful = max(a.careful-1, carefulBatches)
 	} else {
 		a.careful--
 	}
@@ -157,44 +157,56 @@ var afterEvent = [...]string{
 }
 
 // one applies one event within a transaction that has others.
-func (t *Tenure) one(conn *pgxpool.Conn, tx pgx.Tx, e eventstore.RecordedEvent) (Plan, error) {
-	fail := func(err error) error {
-		dead, _ := connState(conn.Conn())
-		return t.judge(err, dead, true)
+func (t *Tenure) one(s *session, tx pgx.Tx, e eventstore.RecordedEvent) (Plan, error) {
+	fail := func(m made) error {
+		dead, _ := connState(s.conn)
+		m.user = true // whatever the database refuses here, it is of the event
+		return t.judged(m, dead, 1)
 	}
-	first := &pgx.Batch{}
-	first.Queue(beforeEvent)
-	plan, planned := t.w.spec.Applier.Plan(t.work, []eventstore.RecordedEvent{e})
-	if planned == nil {
-		plan.Load(first)
+	m, err := t.attempt(t.work, s, []eventstore.RecordedEvent{e}, func(ctx context.Context, c *call) (m made) {
+		m.s = s
+		first := &pgx.Batch{}
+		first.Queue(beforeEvent)
+		var planned error
+		if m.plan, planned = t.w.spec.Applier.Plan(ctx, c.events); planned == nil {
+			m.plan.Load(first)
+		}
+		if m.err = s.conn.SendBatch(ctx, first).Close(); m.err != nil {
+			return m
+		}
+		if m.err = planned; planned != nil {
+			return m
+		}
+		m.last = &pgx.Batch{}
+		m.err = m.plan.Apply(ctx, tx, m.last)
+		return m
+	})
+	if err != nil {
+		return nil, err
 	}
-	if err := conn.SendBatch(t.work, first).Close(); err != nil {
-		return nil, fail(err)
-	}
-	if planned != nil {
-		return nil, fail(planned)
-	}
-	last := &pgx.Batch{}
-	if err := plan.Apply(t.work, tx, last); err != nil {
-		return nil, fail(err)
+	if m.err != nil {
+		return nil, fail(m)
 	}
 	for _, sql := range afterEvent {
-		last.Queue(sql)
+		m.last.Queue(sql)
 	}
-	if err := conn.SendBatch(t.work, last).Close(); err != nil {
-		return nil, fail(err)
+	if err := s.conn.SendBatch(t.work, m.last).Close(); err != nil {
+		return nil, fail(made{err: err})
 	}
-	return plan, nil
+	return m.plan, nil
 }
 
 // undo rolls back the event that failed, and reports false when the transaction around it is gone.
-func (t *Tenure) undo(conn *pgxpool.Conn) bool {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.work), time.Second)
-	defer cancel()
-	if dead, state := connState(conn.Conn()); dead || state == 'I' {
+func (t *Tenure) undo(s *session) bool {
+	if s.gone {
 		return false
 	}
-	_, err := conn.Conn().PgConn().Exec(ctx, undoEvent).ReadAll()
-	dead, state := connState(conn.Conn())
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.work), time.Second)
+	defer cancel()
+	if dead, state := connState(s.conn); dead || state == 'I' {
+		return false
+	}
+	_, err := s.conn.PgConn().Exec(ctx, undoEvent).ReadAll()
+	dead, state := connState(s.conn)
 	return err == nil && !dead && state == 'T'
 }

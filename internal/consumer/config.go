@@ -25,6 +25,9 @@ const (
 	maxParked       = 100_000
 )
 
+// DefaultTimeout is how long handlers may take for one transaction where nothing else was said.
+const DefaultTimeout = 30 * time.Second
+
 // Config of a worker. The zero value works.
 type Config struct {
 	// Lease is how long a silent owner keeps the others waiting. Default 10 s.
@@ -47,6 +50,11 @@ type Config struct {
 	Classify eventstore.Classifier
 	// MaxParked is how many sequences may be set aside; before the next failing event the consumer stops. Default 10,000.
 	MaxParked int
+	// Timeout is how long the work of the Applier for one transaction may take: then the context that it got ends, and it has
+	// failed. When it ignores that too, it is left: its transaction is rolled back, everything else goes on, and what it does
+	// takes no effect any more. Several events of which one has hung are tried again one by one. 0: no bound, and a hung
+	// Applier holds its segment; for one that bounds its work itself. What runs code of others wants [DefaultTimeout].
+	Timeout time.Duration
 	// Clock says when sequences are due. Default [time.Now]. Leases are by the database's clock.
 	Clock func() time.Time
 	// Logger gets a line per change of state, and one for each sequence that is parked or released and for each redrive that
@@ -61,7 +69,8 @@ type Config struct {
 	// Probe, for tests, is called with the name of each place where a crash would hurt most. Default: none.
 	Probe func(place string)
 
-	unfenced bool // for tests that show what the fence is for: whoever commits, commits
+	calls    *calls // handlers that were left; those of the process
+	unfenced bool   // for tests that show what the fence is for: whoever commits, commits
 }
 
 // OnFailure says what becomes of an event that fails.
@@ -112,6 +121,9 @@ func (c Config) Validate() error {
 	} else if err := c.policy().Validate(); err != nil {
 		fault("Config.RetryBase, Config.RetryCap: %v, %v: %w", c.RetryBase, c.RetryCap, err)
 	}
+	if c.Timeout < 0 {
+		fault("Config.Timeout: %v: must be positive, or 0", c.Timeout)
+	}
 	if c.OnFailure > StopConsumer {
 		fault("Config.OnFailure: %d: must be ParkSequence or StopConsumer", c.OnFailure)
 	}
@@ -133,6 +145,9 @@ func (c Config) withDefaults() Config {
 	c.Lease = cmp.Or(c.Lease, defaultLease)
 	c.BatchSize = cmp.Or(c.BatchSize, defaultBatch)
 	c.Attempts = cmp.Or(c.Attempts, defaultAttempts)
+	if c.calls == nil {
+		c.calls = leftHere
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -16,6 +16,8 @@
 //     10 ms of them.
 //   - What is away, be it the database or what Config.Classify says is, is waited for without end and uses up nobody's
 //     attempts. Afterwards one event alone finds out whether it is back.
+//   - With Config.Timeout no handler holds its segment: one that ignores the end of its context is left, with its transaction,
+//     which cannot commit. Its event is found, set aside, and not tried again by this process while the handler still runs.
 //   - Only the worker's own context means shutdown. A handler's is a failure like any other.
 //   - When Run returns nil, every commit is decided and no goroutine is left.
 //
@@ -23,6 +25,9 @@
 //
 //   - A batch may run several times before it commits, so an [Applier] must touch nothing outside the transaction.
 //   - Behind a failure events are applied one by one, each in a savepoint, for a while: two round trips more for each.
+//   - Where events of one batch hang everything waits twice for Config.Timeout, and two goroutines stay until they end. Beyond
+//     64 in a process the consumer that adds to them stops.
+//   - Without Config.Timeout an Applier that hangs holds its segment.
 //   - A consumer whose source is not the whole log keeps the messages that are queued, with their bytes, in the store.
 //   - A transaction that rests longer than the lease is ended by the server.
 package consumer

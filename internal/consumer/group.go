@@ -38,7 +38,7 @@ func Pool(ctx context.Context, pool *pgxpool.Pool, workers int) (*pgxpool.Pool, 
 }
 
 // Run runs workers on db until ctx ends, and then ends within two seconds. Workers that have stopped do not end it. The
-// error is nil or a [*ShutdownError]. db is closed.
+// error is nil or a [*ShutdownError], also for handlers that were left before. db is closed.
 func Run(ctx context.Context, db *pgxpool.Pool, workers ...*Worker) error {
 	return runBeside(ctx, db, func() {}, workers...)
 }
@@ -67,16 +67,19 @@ func runBeside(ctx context.Context, db *pgxpool.Pool, beside func(), workers ...
 	defer timer.Stop()
 	select {
 	case <-done:
-		return nil
 	case <-timer.C:
 	}
 	late := &ShutdownError{}
 	for i, w := range workers {
+		_, hung := w.cfg.calls.of(w)
 		select {
 		case <-running[i]:
+			if hung == 0 {
+				continue
+			}
 		default:
-			late.Consumers = append(late.Consumers, fmt.Sprintf("%q", w.spec.Name))
 		}
+		late.Consumers = append(late.Consumers, fmt.Sprintf("%q", w.spec.Name))
 	}
 	if len(late.Consumers) == 0 {
 		<-done

@@ -37,7 +37,8 @@ func (s Spec) parkingOwner() parking.Owner {
 	return parking.Owner{Schema: s.Store, Consumer: s.Name, Version: s.Version}
 }
 
-// Applier turns events into effects. Its methods are called by one goroutine at a time.
+// Applier turns events into effects. Its methods are called by one goroutine at a time, except beside calls that have not
+// returned when their time was over; see Config.Timeout.
 type Applier interface {
 	// Plan looks at events without the database. A fault of one of them is an [*EventError].
 	Plan(ctx context.Context, events []eventstore.RecordedEvent) (Plan, error)
@@ -117,6 +118,9 @@ type Status struct {
 	// Applied is the position up to which this worker knows everything to be applied; zero before it owned the consumer.
 	// Of a published stream single partitions may be further.
 	Applied eventstore.Position
+	// Hung says how many handlers of this worker ignore the end of their context and still run, which one has done so for
+	// longest, and since when; empty when there are none.
+	Hung string
 	// Parked counts the sequences that are set aside, while this worker owns the consumer.
 	Parked parking.Counts
 }

@@ -84,12 +84,19 @@ func (a *application) step() (did bool, err error) {
 	if seq.State == parking.Draining {
 		return true, a.drain(seq)
 	}
+	if a.runs(seq) && now.Before(seq.DueAt.Add(a.w.cfg.policy().WithDefaults().Cap)) { // it may yet end, and then this is an attempt
+		set.PutOff(seq.Key, now.Add(lookEvery))
+		return true, nil
+	}
 	if ok, wait := a.w.cfg.Budget.Retry(now); !ok {
 		set.PutOff(seq.Key, now.Add(wait))
 		return true, nil
 	}
 	return true, a.retry(seq, nil)
 }
+
+// runs reports whether a handler that was left still runs for the message of a letter.
+func (a *application) runs(seq parking.Sequence) bool { return a.w.cfg.calls.runs(a.w.spec.Ref, seq.First) }
 
 // watch keeps a clock that was ahead, of this owner or of one before, from making a sequence wait for it: no pause is
 // longer than the policy's.
@@ -145,7 +152,11 @@ func (a *application) retry(seq parking.Sequence, item *parking.Item) error {
 		c.End(*item, parking.ItemSucceeded, now)
 	}
 	events := []eventstore.RecordedEvent{l.Message}
-	err = a.transact(withAttempt(a.work, l.Attempts+1), events, a.applied, c)
+	if a.runs(seq) && !redriven { // somebody who asks for it gets another one
+		err = a.late(&stillRunsError{a.w.cfg.Timeout}, 1)
+	} else {
+		err = a.transact(withAttempt(a.work, l.Attempts+1), events, a.applied, c)
+	}
 	if err == nil {
 		a.tended(ProbeRetried, alone)
 		return nil
@@ -210,7 +221,7 @@ func (a *application) drain(seq parking.Sequence) error {
 		return err
 	}
 	set := a.lease.parked
-	for n := len(q.events); ; {
+	for n := a.withOthers(seq, q); ; {
 		if n > 0 {
 			if failed := a.condemns[q.events[0].Position]; failed != nil {
 				return a.stuck(seq, q.events[0], failed)
@@ -257,6 +268,9 @@ func (a *application) drain(seq parking.Sequence) error {
 		case failed.index > 0:
 			a.condemns[q.events[failed.index].Position] = failed
 			n = failed.index
+		case failed.index < 0 && n > 1 && failed.late:
+			a.alone[seq.Key] = q.events[n-1].Position
+			n = 1
 		case failed.index < 0 && n > 1:
 			n /= 2
 		case a.blame(failed) == eventstore.Environment:
@@ -265,6 +279,18 @@ func (a *application) drain(seq parking.Sequence) error {
 			return a.stuck(seq, q.events[0], failed)
 		}
 	}
+}
+
+// withOthers is how many events of a page of what is queued are tried at once.
+func (a *application) withOthers(seq parking.Sequence, q queue) int {
+	n := a.atMost(len(q.events))
+	if upTo, ok := a.alone[seq.Key]; ok && n > 0 {
+		if !q.events[0].Position.After(upTo) {
+			return 1
+		}
+		delete(a.alone, seq.Key)
+	}
+	return n
 }
 
 // blame judges a failure of a transaction that had one event.
@@ -289,6 +315,9 @@ func (a *application) stuck(seq parking.Sequence, e eventstore.RecordedEvent, fa
 	}
 	a.w.probing = false
 	delete(a.condemns, e.Position)
+	if failed.late { // the one that they were tried alone for
+		delete(a.alone, seq.Key)
+	}
 	a.tellFailure(f, 1)
 	a.w.cfg.Probe(ProbeParked)
 	return nil

@@ -9,7 +9,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/internal/parking"
@@ -21,6 +20,7 @@ type failedError struct {
 	index int
 	kind  eventstore.FailureKind
 	err   error
+	late  bool // its time was over
 }
 
 func (e *failedError) Error() string { return e.err.Error() }
@@ -29,48 +29,65 @@ func (e *failedError) Unwrap() error { return e.err }
 // transact applies events, moves the progress and changes what is set aside, in one transaction of two round trips: BEGIN
 // with what must be read, then the effects with the fence and COMMIT. Handlers add their own statements in between.
 func (t *Tenure) transact(ctx context.Context, events []eventstore.RecordedEvent, to Progress, c *parking.Changes) error {
-	plan, err := t.w.spec.Applier.Plan(ctx, events)
+	m, err := t.attempt(ctx, nil, events, func(ctx context.Context, c *call) made { return t.prepare(ctx, c) })
 	if err != nil {
-		return t.judge(err, false, true)
-	}
-	conn, err := t.db.Acquire(t.work)
-	if err != nil {
-		return t.unavailable(err)
-	}
-	defer conn.Release()
-
-	first := &pgx.Batch{}
-	first.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite})
-	first.Queue(t.w.sql.settings)
-	plan.Load(first)
-	begun := conn.SendBatch(t.work, first)
-	tx := begun.Tx()
-	if err := begun.Close(); err != nil {
-		return t.rollback(conn, err, false)
-	}
-
-	last := &pgx.Batch{}
-	if err := plan.Apply(ctx, tx, last); err != nil {
-		return t.rollback(conn, err, true)
-	}
-	if err := t.conclude(conn, last, to, c); err != nil {
 		return err
 	}
-	if c, ok := plan.(Committed); ok {
+	if m.s != nil {
+		defer m.s.release()
+	}
+	switch {
+	case m.err != nil && m.s == nil && !m.user: // no connection
+		return m.err
+	case m.err != nil:
+		return t.judged(m, m.s != nil && t.clear(m.s), len(events))
+	}
+	if err := t.conclude(m.s, m.last, to, c); err != nil {
+		return err
+	}
+	if c, ok := m.plan.(Committed); ok {
 		c.Committed()
 	}
 	return nil
 }
 
+// prepare does the work of an attempt up to the point where it is to be committed.
+func (t *Tenure) prepare(ctx context.Context, c *call) (m made) {
+	if m.plan, m.err = t.w.spec.Applier.Plan(ctx, c.events); m.err != nil {
+		m.user = true
+		return m
+	}
+	if m.s, m.err = t.acquire(ctx); m.err != nil {
+		return m
+	}
+	if !c.has(m.s) {
+		m.s.release()
+		return m
+	}
+	first := &pgx.Batch{}
+	first.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite})
+	first.Queue(t.w.sql.settings)
+	m.plan.Load(first)
+	begun := m.s.conn.SendBatch(ctx, first)
+	m.tx = begun.Tx()
+	if m.err = begun.Close(); m.err != nil {
+		return m
+	}
+	m.last = &pgx.Batch{}
+	m.err = m.plan.Apply(ctx, m.tx, m.last)
+	m.user = true
+	return m
+}
+
 // conclude sends the last effects with the fence and COMMIT.
-func (t *Tenure) conclude(conn *pgxpool.Conn, last *pgx.Batch, to Progress, c *parking.Changes) error {
+func (t *Tenure) conclude(s *session, last *pgx.Batch, to Progress, c *parking.Changes) error {
 	t.w.cfg.Probe(ProbeApplied)
 	var n noting
 	t.queueFence(last, to, c)
 	queueChanges(last, c, &n)
 	last.Queue("commit")
-	if err := conn.SendBatch(t.work, last).Close(); err != nil {
-		return t.unnoted(t.rollback(conn, err, false), n)
+	if err := s.conn.SendBatch(t.work, last).Close(); err != nil {
+		return t.unnoted(t.rollback(s, err, false), n)
 	}
 	t.w.cfg.Probe(ProbeCommitted)
 	t.noted(c)
@@ -102,11 +119,11 @@ func (t *Tenure) move(to Progress) error { return t.commit(to, nil, func(*pgx.Ba
 // commit commits progress and changes together with what queue adds, in one round trip. The transaction is an explicit one
 // because the role's default isolation may be any.
 func (t *Tenure) commit(to Progress, c *parking.Changes, queue func(*pgx.Batch)) error {
-	conn, err := t.db.Acquire(t.work)
+	s, err := t.acquire(t.work)
 	if err != nil {
-		return t.unavailable(err)
+		return err
 	}
-	defer conn.Release()
+	defer s.release()
 	b := &pgx.Batch{}
 	b.Queue("begin isolation level read committed read write")
 	queue(b)
@@ -114,8 +131,8 @@ func (t *Tenure) commit(to Progress, c *parking.Changes, queue func(*pgx.Batch))
 	t.queueFence(b, to, c)
 	queueChanges(b, c, &n)
 	b.Queue("commit")
-	if err := conn.SendBatch(t.work, b).Close(); err != nil {
-		err = t.unnoted(t.rollback(conn, err, false), n)
+	if err := s.conn.SendBatch(t.work, b).Close(); err != nil {
+		err = t.unnoted(t.rollback(s, err, false), n)
 		var failed *failedError
 		if errors.As(err, &failed) { // no event is to blame
 			return fmt.Errorf("consumer: move %s to position %s: %w", t.w.spec.Ref, to.Floor(), failed.err)
@@ -128,16 +145,19 @@ func (t *Tenure) commit(to Progress, c *parking.Changes, queue func(*pgx.Batch))
 }
 
 // rollback ends the transaction, so that its locks are gone before the next attempt, and judges what went wrong.
-func (t *Tenure) rollback(conn *pgxpool.Conn, cause error, handler bool) error {
-	return t.judge(cause, t.clear(conn), handler)
+func (t *Tenure) rollback(s *session, cause error, handler bool) error {
+	return t.judge(cause, t.clear(s), handler)
 }
 
 // clear ends the transaction, if there is one. It reports whether the connection was gone.
-func (t *Tenure) clear(conn *pgxpool.Conn) (dead bool) {
-	dead, state := connState(conn.Conn())
+func (t *Tenure) clear(s *session) (dead bool) {
+	if s.gone {
+		return true
+	}
+	dead, state := connState(s.conn)
 	if !dead && state != 'I' {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.work), time.Second)
-		_, _ = conn.Exec(ctx, "rollback") // when it fails the pool closes the connection, which ends the transaction too
+		_, _ = s.conn.Exec(ctx, "rollback") // when it fails the pool closes the connection, which ends the transaction too
 		cancel()
 	}
 	return dead

@@ -39,6 +39,8 @@ type Worker struct {
 
 	// probing: something was away, and one event alone finds out whether it is back. Only the worker's goroutine uses it.
 	probing bool
+	// most is how many events are tried at once since some took too long; 0: any number. As probing.
+	most int
 
 	mu     sync.Mutex
 	status Status
@@ -77,7 +79,9 @@ func newWorker(spec Spec, cfg Config, loop func(*Tenure) error) *Worker {
 func (w *Worker) Status() Status {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.status
+	s := w.status
+	s.Hung, _ = w.cfg.calls.of(w)
+	return s
 }
 
 // become notes a change of state, with one line in the log.

@@ -122,6 +122,9 @@ func (w *world) worker(cfg Config) *Worker {
 
 func (w *world) reading(source Source, cfg Config) *Worker {
 	w.t.Helper()
+	if cfg.Timeout == 0 {
+		cfg.Timeout = DefaultTimeout
+	}
 	if err := cfg.Validate(); err != nil {
 		w.t.Fatal(err)
 	}
