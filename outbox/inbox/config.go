@@ -91,6 +91,10 @@ type Config struct {
 	// MaxParked is how many partition keys may be set aside; before the next failing message the inbox stops: the handler is
 	// broken then, and not the messages. Default 10,000.
 	MaxParked int
+	// Timeout is how long handlers may take for one transaction. Then the context that they got ends, and they have failed; when
+	// they ignore that too, they are left, and everything else goes on. Messages that took too long together are tried again
+	// one by one. Health says which handlers still run. Default 30 s.
+	Timeout time.Duration
 	// Clock says what time it is, for pauses and gaps. Default time.Now.
 	Clock func() time.Time
 	// Logger gets a line per change of state, never one per message. Default: none.

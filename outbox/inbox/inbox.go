@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -92,7 +93,7 @@ func inSchema(sql, schema string) string {
 func (c Config) inner(home *pgxpool.Pool) consumer.Config {
 	return consumer.Config{
 		Lease: c.Lease, BatchSize: c.BatchSize, Attempts: c.Attempts, RetryBase: c.RetryBase, RetryCap: c.RetryCap, Classify: c.classify,
-		MaxParked: c.MaxParked, Clock: c.Clock, Logger: c.Logger, Observer: c.Observer, Home: home, Probe: c.probe,
+		Timeout: cmp.Or(c.Timeout, consumer.DefaultTimeout), MaxParked: c.MaxParked, Clock: c.Clock, Logger: c.Logger, Observer: c.Observer, Home: home, Probe: c.probe,
 	}
 }
 

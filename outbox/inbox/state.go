@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -73,7 +74,8 @@ func (in *Inbox) Lag() Lag {
 // Health says how the inbox is doing, as this process knows it; it touches neither database nor broker. It is not ready
 // when it waits for something that is away, has stopped, or a gap has lasted for longer than Config.GapAfter.
 // One that has set something aside is ready in state "degraded", and the reason counts it; a partition key whose message is
-// set aside by the publisher's relay counts as one that drains.
+// set aside by the publisher's relay counts as one that drains. The reason says too which handlers ignore the end of their
+// context and still run.
 func (in *Inbox) Health(context.Context) eventstore.Health {
 	s := in.worker.Status()
 	h := eventstore.Health{
@@ -101,6 +103,9 @@ func (in *Inbox) Health(context.Context) eventstore.Health {
 		h.Reason = (&GapError{in.ref.Name, in.cfg.Topic, g}).Error()
 	case s.Parked.Aside() != "":
 		h.State, h.Reason, h.Since = parking.Degraded, s.Parked.Aside(), s.Parked.Oldest
+	}
+	if s.Hung != "" {
+		h.Reason = strings.TrimSuffix(s.Hung+"; "+h.Reason, "; ")
 	}
 	return h
 }
