@@ -10,6 +10,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.consumers, {schema}.segments, {
   {schema}.subscribers, {schema}.snapshots, {schema}.stream_snapshots, {schema}.operations, {schema}.members, {schema}.parked,
   {schema}.letters, {schema}.held, {schema}.redrives, {schema}.redrive_items, {schema}.inbox_versions, {schema}.timers,
   {schema}.sagas, {schema}.saga_names, {schema}.saga_history, {schema}.saga_commands, {schema}.saga_inputs, {schema}.saga_plans,
+  {schema}.schedules, {schema}.schedule_firings,
   {schema}.saga_plan_items TO {role};
 GRANT SELECT, INSERT ON {schema}.letter_actions TO {role};
 REVOKE EXECUTE ON PROCEDURE {schema}.add_range(bigint, bigint) FROM PUBLIC;

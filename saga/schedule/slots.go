@@ -12,6 +12,9 @@ type calendar struct {
 	zone *time.Location
 }
 
+// of gives the calendar of one tenant.
+func (c calendar) of(job, tenant string) calendar { return calendar{c.cron.of(job, tenant), c.zone} }
+
 // next is the first slot after an instant, in UTC. It depends on nothing else, so that all processes find the same.
 //
 // Between two changes of the clocks wall time is UTC and a constant, so that the calendar is searched stretch by
