@@ -180,7 +180,7 @@ func (m *afterMachine) reply(r *recorder, s *flow.Step) {
 		r.closeDo(sendStep, s.Intent)
 		r.timer(flow.Timer{Name: sendStep + retryTimer, After: wait, Does: "sends " + s.Sent + " again"})
 		r.note("failed", sendStep, text)
-		r.note("retry", sendStep, fmt.Sprintf("attempt %d follows in %v", s.Attempts+1, wait.Round(time.Millisecond)))
+		r.note("retry", sendStep, fmt.Sprintf("attempt %d follows in %v", s.Attempts+1, wait))
 	}
 }
 

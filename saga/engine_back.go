@@ -144,7 +144,7 @@ func (c *course) undoReply(step *stepPlan, s *flow.Step, text string) error {
 	wait := pause(c.m.undoRetry, s.UndoAttempts, flow.CommandID(c.i.Ref, step.name, flow.Undo, s.UndoIntent))
 	c.timer(flow.Timer{Name: step.name + undoTimer, After: wait, Does: "undoes " + step.name + ", again"})
 	c.note("failed", step.name, "undoing: "+text)
-	c.note("retry", step.name, fmt.Sprintf("attempt %d to undo it follows in %v", s.UndoAttempts+1, wait.Round(time.Millisecond)))
+	c.note("retry", step.name, fmt.Sprintf("attempt %d to undo it follows in %v", s.UndoAttempts+1, wait))
 	return nil
 }
 

@@ -2,7 +2,6 @@ package saga
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/daybook-go/daybook/internal/flow"
 )
@@ -66,7 +65,7 @@ func (c *course) endReply(text string) error {
 		wait := pause(Retry{}, s.Attempts, flow.CommandID(c.i.Ref, s.Name, flow.End, s.Intent))
 		c.timer(flow.Timer{Name: s.Name + retryTimer, After: wait, Does: "sends the last command again"})
 		c.note("failed", s.Name, text)
-		c.note("retry", s.Name, fmt.Sprintf("attempt %d follows in %v", s.Attempts+1, wait.Round(time.Millisecond)))
+		c.note("retry", s.Name, fmt.Sprintf("attempt %d follows in %v", s.Attempts+1, wait))
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package saga
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/daybook-go/daybook/internal/flow"
 )
@@ -222,7 +221,7 @@ func (c *course) later(step *stepPlan, s *flow.Step) {
 	}
 	wait := pause(step.retry, s.Attempts, flow.CommandID(c.i.Ref, step.name, flow.Do, s.Intent))
 	c.timer(flow.Timer{Name: step.name + retryTimer, After: wait, Does: "sends " + step.name + " again"})
-	c.note("retry", step.name, fmt.Sprintf("attempt %d follows in %v", s.Attempts+1, wait.Round(time.Millisecond)))
+	c.note("retry", step.name, fmt.Sprintf("attempt %d follows in %v", s.Attempts+1, wait))
 }
 
 // unknown takes an intent whose command was given up: nothing was stored, and outside nobody knows.

@@ -107,5 +107,5 @@ func pause(r Retry, failed int, command uuid.UUID) time.Duration {
 	return r.policy().Delay(failed, func() float64 {
 		// An id is a hash: its bytes are as good as random ones, and the same whenever they are asked for.
 		return float64(binary.BigEndian.Uint64(command[8:])<<2>>11) / (1 << 53)
-	})
+	}).Truncate(time.Millisecond)
 }
