@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -171,6 +170,7 @@ func (m *scripted) op(ctx context.Context, prep flow.Preparer, i *flow.Instance,
 			fx.CancelAll = true
 		} else {
 			fx.Cancel = append(fx.Cancel, rest)
+			fx.Timers = slices.DeleteFunc(fx.Timers, func(t flow.Timer) bool { return t.Name == rest })
 		}
 	case "close":
 		fx.Closed = append(fx.Closed, flow.CommandID(i.Ref, rest, flow.Do, data.Sent[rest]))
@@ -390,7 +390,7 @@ func (w *scriptWorld) column(key string, run int, name string) string {
 
 func (w *scriptWorld) value(sql string, args ...any) (text string) {
 	w.t.Helper()
-	if err := w.pool.QueryRow(context.Background(), sql, args...).Scan(&text); err != nil {
+	if err := w.pool.QueryRow(context.Background(), sql, args...).Scan(&text); err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		w.t.Fatalf("%s: %v", sql, err)
 	}
 	return text
@@ -430,4 +430,3 @@ func idOf(saga, key string, run int, step string, intent int) uuid.UUID {
 
 func script(version int) *scripted { return &scripted{name: "script", version: version} }
 
-var _ = fmt.Sprint
