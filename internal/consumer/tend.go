@@ -96,7 +96,9 @@ func (a *application) step() (did bool, err error) {
 }
 
 // runs reports whether a handler that was left still runs for the message of a letter.
-func (a *application) runs(seq parking.Sequence) bool { return a.w.cfg.calls.runs(a.w.spec.Ref, seq.First) }
+func (a *application) runs(seq parking.Sequence) bool {
+	return a.w.cfg.calls.runs(a.w.spec.Ref, seq.First)
+}
 
 // watch keeps a clock that was ahead, of this owner or of one before, from making a sequence wait for it: no pause is
 // longer than the policy's.
