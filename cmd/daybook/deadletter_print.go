@@ -89,11 +89,29 @@ func printGroups(out io.Writer, groups []deadletter.Group, now time.Time) error 
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "GROUP\tCONSUMER\tLETTERS\tOLDEST\tNEWEST\tTYPE\tEXAMPLE\tERROR")
+	more := false
 	for _, g := range groups {
-		fmt.Fprintf(w, "%s\t%s v%d\t%d\t%s\t%s\t%s\t%s\t%s\n", clean(g.Fingerprint, 16), clean(g.Consumer, 60), g.Version, g.Letters,
+		more = more || g.More
+		fmt.Fprintf(w, "%s\t%s v%d\t%s\t%s\t%s\t%s\t%s\t%s\n", clean(g.Fingerprint, 16), clean(g.Consumer, 60), g.Version, count(g.Letters, g.More),
 			ago(g.Oldest, now), ago(g.Newest, now), clean(g.Type, 60), g.Example, clean(g.Error, 100))
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil || !more {
+		return err
+	}
+	_, err := fmt.Fprintln(out, "+: there are more letters, which were not counted")
+	return err
+}
+
+// count is a number; with more it is as far as was counted.
+func count(n int64, more bool) string {
+	text := fmt.Sprint(n)
+	if !more {
+		return text
+	}
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text + "+"
 }
 
 func printDeadStatus(out io.Writer, status []deadletter.ConsumerStatus, now time.Time) error {

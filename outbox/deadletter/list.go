@@ -3,9 +3,7 @@ package deadletter
 import (
 	"context"
 	"fmt"
-	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 )
 
@@ -159,78 +157,4 @@ func (f Filter) cursorAt(l Letter) cursor {
 	default:
 		return cursor{Order: order, At: l.ClosedAt, Letter: l.ID}
 	}
-}
-
-// Group is failures of one cause.
-type Group struct {
-	Fingerprint string `json:"fingerprint"`
-	Consumer    string `json:"consumer"`
-	Version     int    `json:"version"`
-	Letters     int64  `json:"letters"`
-	// Oldest and Newest are the times of the last failures of its letters, the first and the last of them.
-	Oldest time.Time `json:"oldest"`
-	Newest time.Time `json:"newest"`
-	// Example is the letter that failed last, Error and Type are its.
-	Example uuid.UUID `json:"example"`
-	Type    string    `json:"type"`
-	Error   string    `json:"error"`
-}
-
-// Groups returns the causes of the open letters, those with the most letters first. Of f it reads Consumer, Version,
-// Fingerprint, Since, Until and Limit; the others, which the index of groups does not know, are refused.
-func (l *Letters) Groups(ctx context.Context, f Filter) ([]Group, error) {
-	if err := f.validate(); err != nil {
-		return nil, err
-	}
-	if f.Topic != "" || f.Sequence != "" || f.Type != "" || f.Kind != "" || f.After != "" || f.State != "" && f.State != Open {
-		return nil, invalid("Filter", f.String(), "has more than groups are found by",
-			"leave consumer, version, group, since and until, and list the letters of a group with the rest")
-	}
-	var groups []Group
-	sql, args := f.groupsSQL()
-	err := l.read(ctx, "groups", func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, l.sql(sql), args...)
-		if err != nil {
-			return err
-		}
-		groups, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (Group, error) {
-			var g Group
-			err := row.Scan(&g.Consumer, &g.Version, &g.Fingerprint, &g.Letters, &g.Oldest, &g.Newest, &g.Example, &g.Type, &g.Error)
-			g.Oldest, g.Newest = g.Oldest.UTC(), g.Newest.UTC()
-			return g, err
-		})
-		return err
-	})
-	return groups, err
-}
-
-// groupsSQL counts in the index alone, and looks at one letter of each group.
-func (f Filter) groupsSQL() (string, []any) {
-	var w where
-	w.conditions = append(w.conditions, isOpen)
-	if f.Consumer != "" {
-		w.add("l.consumer = %s", f.Consumer)
-	}
-	if f.Version != 0 {
-		w.add("l.version = %s::int", f.Version)
-	}
-	if f.Fingerprint != "" {
-		w.add("l.fingerprint = %s", f.Fingerprint)
-	}
-	if !f.Since.IsZero() {
-		w.add("l.last_failed_at >= %s::timestamptz", f.Since)
-	}
-	if !f.Until.IsZero() {
-		w.add("l.last_failed_at < %s::timestamptz", f.Until)
-	}
-	return fmt.Sprintf(`
-SELECT g.consumer, g.version, g.fingerprint, g.n, g.oldest, g.newest, e.letter, e.type, coalesce(e.errors[1], '')
-  FROM (SELECT l.consumer, l.version, l.fingerprint, count(*) AS n, min(l.last_failed_at) AS oldest, max(l.last_failed_at) AS newest
-          FROM {schema}.letters l WHERE %s
-         GROUP BY l.consumer, l.version, l.fingerprint
-         ORDER BY count(*) DESC, l.consumer, l.version, l.fingerprint LIMIT %s::int) g,
-       LATERAL (SELECT l.letter, l.type, l.errors FROM {schema}.letters l
-                 WHERE l.consumer = g.consumer AND l.version = g.version AND l.fingerprint = g.fingerprint
-                   AND l.last_failed_at = g.newest AND `+isOpen+` LIMIT 1) e
- ORDER BY g.n DESC, g.consumer, g.version, g.fingerprint`, &w, w.arg(f.limit())), w.args
 }
