@@ -1,10 +1,13 @@
 # Every target calls `go run ./cmd/dev`, which works without make as well.
 
 .DEFAULT_GOAL := help
-.PHONY: run test race integration lint fuzz figures stop help
+.PHONY: run run-checkout test race integration lint fuzz figures stop help
 
 run: ## import the example ledger and print its balances
 	go run ./cmd/dev run
+
+run-checkout: ## let sagas bring 2,000 orders to their ends; ARGS="-chaos -seed 7 -orders 500", or a file
+	go run ./cmd/dev checkout $(ARGS)
 
 test: ## all tests with the race detector, long ones at a tenth of their size; ARGS="-run X ./eventstore/..."
 	go run ./cmd/dev test -- $(ARGS)
@@ -28,4 +31,4 @@ stop: ## stop the server that run keeps; its data stays
 	go run ./cmd/dev stop
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -42,6 +42,20 @@ func TestIntegrationArgs(t *testing.T) {
 	}
 }
 
+// A file is the same one wherever the program runs.
+func TestAbsolute(t *testing.T) {
+	t.Parallel()
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := absolute([]string{"-chaos", "-orders", "5", "main.go", "no-such.csv"})
+	want := []string{"-chaos", "-orders", "5", filepath.Join(here, "main.go"), "no-such.csv"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestTimeLimit(t *testing.T) {
 	for _, c := range []struct{ full, scale, want string }{
 		{"", "", "18m"}, {"1", "", "60m"}, {"", "1", "60m"}, {"", "2.5", "60m"}, {"", "0.5", "18m"}, {"1", "0.1", "18m"},

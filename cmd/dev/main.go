@@ -2,6 +2,7 @@
 // as make targets.
 //
 //	go run ./cmd/dev run               import the example ledger and print its balances
+//	go run ./cmd/dev checkout [ARGS]   let sagas bring orders to their ends, and add everything up
 //	go run ./cmd/dev test [-- ARGS]    all tests, ARGS go to go test
 //	go run ./cmd/dev integration       the tests with real message brokers
 //	go run ./cmd/dev stop              stop the server that run keeps
@@ -57,7 +58,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(out)
 	root.SetErr(errOut)
-	root.AddCommand(d.runCommand(), d.testCommand(), d.integrationCommand(), d.stopCommand(), d.urlCommand(), d.lintCommand(), d.fuzzCommand(), d.figuresCommand())
+	root.AddCommand(d.runCommand(), d.checkoutCommand(), d.testCommand(), d.integrationCommand(), d.stopCommand(), d.urlCommand(), d.lintCommand(), d.fuzzCommand(), d.figuresCommand())
 
 	err := root.ExecuteContext(ctx)
 	var exit *exitError

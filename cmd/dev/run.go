@@ -1,7 +1,11 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -24,19 +28,53 @@ that is kept: it stays when the command ends, and the next command uses it
 again. "dev stop" stops it; its data stays.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx := cmd.Context()
-			sources := append(pgserver.RunSources(),
-				pgserver.SystemPackages(d.out, pgserver.Kept(pgserver.KeptOptions{})))
-			found, err := pgserver.Find(ctx, sources...)
-			if err != nil {
-				return err
-			}
-			defer found.Close()
-			fmt.Fprintln(d.out, found)
-			env := []string{pgserver.RunVariable + "=" + found.URL(), pgserver.AnnouncedVariable + "=1"}
-			return d.command(ctx, ".", env, "go", "run", "./examples/ledger", "import", journal) // which ends with the balances
+			return d.onServer(cmd.Context(), "go", "run", "./examples/ledger", "import", journal) // which ends with the balances
 		},
 	}
+}
+
+func (d *dev) checkoutCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "checkout [-orders N] [-seed N] [-chaos] [-v] [FILE]",
+		Short: "Let sagas bring orders to their ends, and add everything up",
+		Long: `Place orders, made up or those of a file, let a saga bring each to its end, and
+print how they ended and that every item and every cent is where it should be.
+With -chaos the workers are killed at random meanwhile.
+
+The arguments are those of examples/checkout. The database is that of "dev run".`,
+		DisableFlagParsing: true, // the program has its own
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return d.onServer(cmd.Context(), append([]string{"go", "run", "./examples/checkout"}, absolute(args)...)...)
+		},
+	}
+}
+
+// absolute makes the names of files mean the same in any folder.
+func absolute(args []string) []string {
+	args = slices.Clone(args)
+	for i, a := range args {
+		if _, err := os.Stat(a); err != nil {
+			continue
+		}
+		if path, err := filepath.Abs(a); err == nil {
+			args[i] = path
+		}
+	}
+	return args
+}
+
+// onServer runs an example on the server that is kept, and says which that is.
+func (d *dev) onServer(ctx context.Context, argv ...string) error {
+	sources := append(pgserver.RunSources(),
+		pgserver.SystemPackages(d.out, pgserver.Kept(pgserver.KeptOptions{})))
+	found, err := pgserver.Find(ctx, sources...)
+	if err != nil {
+		return err
+	}
+	defer found.Close()
+	fmt.Fprintln(d.out, found)
+	env := []string{pgserver.RunVariable + "=" + found.URL(), pgserver.AnnouncedVariable + "=1"}
+	return d.command(ctx, ".", env, argv...)
 }
 
 func (d *dev) stopCommand() *cobra.Command {
