@@ -17,7 +17,7 @@ const (
 	// processes is how many workers there are under -chaos.
 	processes = 2
 	// lives is the longest time that a worker lives; the shortest is a tenth of it.
-	lives = 4 * time.Second
+	lives = 8 * time.Second
 )
 
 // chaos has workers that are processes, and kills them.

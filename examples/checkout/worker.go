@@ -35,9 +35,9 @@ const (
 	// attempts is how often it asks before nobody knows what became of the money.
 	attempts = 2
 	// atOnce is how many commands are carried out at the same time: most of their time is waiting for the provider.
-	atOnce = 16
+	atOnce = 32
 	// batch is how many are carried out before the next are read: one that waits for the provider keeps those waiting.
-	batch = 400
+	batch = 1000
 )
 
 // worker does what there is to do about orders. Any number of processes may have one: each part is done by one of them,
@@ -134,10 +134,13 @@ func (p *program) work(ctx context.Context, providerURL string) error {
 	if w != nil {
 		defer w.close(ctx)
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = w.run(ctx)
 	}
-	return w.run(ctx)
+	if ctx.Err() != nil { // it was to end, wherever it was
+		return nil
+	}
+	return err
 }
 
 // verboseVariable tells a worker that it shall print what it logs.
