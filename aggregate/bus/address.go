@@ -78,7 +78,7 @@ func (r *route) address(c *Command) error {
 	}
 	if c.To == "" {
 		return &eventstore.InvalidError{
-			Field: "Command.To", Reason: "is empty, so that the command is addressed to nobody", Remedy: "send it with bus.To",
+			Field: "Command.To", Reason: "names nobody", Remedy: "say with bus.To which aggregate the command is for",
 		}
 	}
 	stream := r.stream(c.To)

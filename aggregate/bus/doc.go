@@ -10,8 +10,11 @@
 //
 //	reply, err := b.Send(ctx, account.Withdraw{Account: "42", Cents: 40}, bus.WithKey(key))
 //
-// The examples of the package run. Use [HandleAggregate] where one aggregate decides, and [Handle] for anything else,
-// such as an aggregate.Transact over several.
+// The examples of the package run. Use [HandleAggregate] where one aggregate decides, [HandleAddressed] when the command
+// does not say which ([To] does), and [Handle] for anything else, such as an aggregate.Transact over several.
+//
+// A command may undo another one ([Undoes]), as those of sagas do: its handler finds the id in [CommandFrom], and uses it
+// as its idempotency key towards others.
 //
 // # The order of middleware
 //
@@ -38,6 +41,8 @@
 //   - A panic of a handler, a middleware or a payload's own methods is a [*PanicError]. Its stack goes to
 //     Config.Logger and nowhere else, and of its value no more than the type; the key stays free, unless the effect was
 //     stored before; the bus goes on.
+//   - A command reaches what it is addressed to, or is an error: an address that is not what its payload says, none where
+//     one is needed, and one that cannot be an id.
 //   - Sending a Go value and dispatching what [Bus.Prepare] made of it come to the same end.
 //   - What a command appends carries its metadata, its id as the causation id, and its trace.
 //   - Payload, key and scope are never logged, and neither is what was passed to panic, but for what the runtime says.
@@ -54,6 +59,8 @@
 //     the two; the bus makes a new id each time.
 //   - What was asked is compared by type and data. A repeat in another form, JSON instead of msgpack, or encoded by code
 //     with another field, is another request. Who repeats sends the stored bytes.
+//   - The address is no part of that. A key that was used for one aggregate is another request for another, but a command
+//     that expired under it is answered as expired, whomever it is addressed to.
 //   - A deadline ends the handler's context, too; what a handler has begun may still be stored after it. Such a command
 //     ends in an error of the context, and only a repeat tells its outcome.
 //   - A command whose deadline passes before it reaches Idempotent, in a check or while it waits at the gate, ends with the
@@ -70,7 +77,7 @@
 //	error                           meaning                                         the caller should
 //	the domain's own                a rule refused the command                      answer the user
 //	*aggregate.RefusedError         the same, when it is sent again                 the same; it matches the domain's error
-//	*InvalidCommandError            it cannot be read, or is not valid              correct it
+//	*InvalidCommandError            it cannot be read or addressed, or is not valid correct it
 //	*ForbiddenError                 its sender may not give it                      answer the user
 //	*UnknownCommandError            it has no handler                               register one, or deploy the code
 //	*ExpiredError, ErrExpired       it came too late, and never runs                decide anew, under a new key

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/google/uuid"
+
 	"github.com/daybook-go/daybook/aggregate"
 	"github.com/daybook-go/daybook/aggregate/bus"
 	"github.com/daybook-go/daybook/eventstore"
@@ -17,10 +19,12 @@ type (
 	Event     interface{ isAccountEvent() }
 	Deposited struct{ Cents int64 }
 	Withdrawn struct{ Cents int64 }
+	Frozen    struct{}
 )
 
 func (Deposited) isAccountEvent() {}
 func (Withdrawn) isAccountEvent() {}
+func (Frozen) isAccountEvent()    {}
 
 // Account is what decisions need to know.
 type Account struct{ Balance int64 }
@@ -64,7 +68,8 @@ func (c Withdraw) Validate() error {
 
 var (
 	AccountType = aggregate.Define("account", Account.Evolve, eventstore.NewCatalog(
-		eventstore.TypeOf[Deposited]("account.deposited"), eventstore.TypeOf[Withdrawn]("account.withdrawn")),
+		eventstore.TypeOf[Deposited]("account.deposited"), eventstore.TypeOf[Withdrawn]("account.withdrawn"),
+		eventstore.TypeOf[Frozen]("account.frozen")),
 		aggregate.Refuses("insufficient_funds", ErrFunds))
 
 	DepositType  = bus.TypeOf[Deposit]("account.deposit")
@@ -173,4 +178,67 @@ func ExampleBus_Prepare() {
 	// account.withdraw {"Account":"42","Cents":40} <nil>
 	// ordered by account-42 in scope acme/ada with key k-1
 	// account: not enough money
+}
+
+// Freeze says nothing about which account it is for: that is what it is addressed to.
+type Freeze struct{ Reason string }
+
+func (Freeze) Decide(Account) ([]Event, error) { return []Event{Frozen{}}, nil }
+
+// A command that is addressed finds its aggregate by the address, also when it has been stored and sent meanwhile.
+func ExampleHandleAddressed() {
+	ctx := context.Background()
+	b := bus.New(bus.Config{})
+	accounts := aggregate.NewRepository(memory.New(memory.Config{}), AccountType)
+	bus.HandleAddressed(b, bus.TypeOf[Freeze]("account.freeze"), accounts, Freeze.Decide)
+
+	reply, err := b.Send(ctx, Freeze{"lost card"}, bus.To("42"))
+	fmt.Println(reply.Stream, reply.Version, err)
+
+	c, err := b.Prepare(ctx, Freeze{"lost card"}, bus.To("43"))
+	fmt.Println(c.Target, err)
+	reply, err = b.Dispatch(ctx, c)
+	fmt.Println(reply.Stream, reply.Version, err)
+
+	_, err = b.Send(ctx, Freeze{"lost card"})
+	fmt.Println(errors.Unwrap(err))
+	// Output:
+	// account-42 1 <nil>
+	// account-43 <nil>
+	// account-43 1 <nil>
+	// eventstore: Command.To "" names nobody: say with bus.To which aggregate the command is for
+}
+
+// Where the payload says whom a command is for, To may say the same, and nothing else.
+func ExampleTo() {
+	b := newAccounts(func(eventstore.OnceAppender) []bus.Middleware { return nil })
+	for _, to := range []string{"", "42", "43"} {
+		c, err := b.Encode(Deposit{Account: "42", Cents: 100}, bus.To(to))
+		fmt.Println(c.Target, errors.Unwrap(err))
+	}
+	// Output:
+	// account-42 <nil>
+	// account-42 <nil>
+	//  eventstore: Command.To "43" is not "42", which its payload says: leave bus.To out, or give what the payload says
+}
+
+// A handler of an undo finds what it undoes, and uses that as its key towards others: two undos of one command are one
+// refund.
+func ExampleUndoes() {
+	type Refund struct{ Cents int64 }
+	b := bus.New(bus.Config{})
+	bus.Handle(b, bus.TypeOf[Refund]("payment.refund"), func(ctx context.Context, r Refund) (bus.Reply, error) {
+		c, _ := bus.CommandFrom(ctx)
+		fmt.Println("POST /refunds, Idempotency-Key:", c.Undoes)
+		return bus.Reply{}, nil
+	})
+	payment := uuid.MustParse("7d444840-9dc0-11d1-b245-5ffdce74fad2")
+	for range 2 {
+		if _, err := b.Send(context.Background(), Refund{500}, bus.Undoes(payment)); err != nil {
+			fmt.Println(err)
+		}
+	}
+	// Output:
+	// POST /refunds, Idempotency-Key: 7d444840-9dc0-11d1-b245-5ffdce74fad2
+	// POST /refunds, Idempotency-Key: 7d444840-9dc0-11d1-b245-5ffdce74fad2
 }

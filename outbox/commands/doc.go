@@ -9,8 +9,11 @@
 //	d, err := commands.NewDispatcher(pool, commands.Local(store.Outbox()), b, commands.Config{}) // in every process
 //	err = d.Run(ctx)
 //
-// Who has a transaction of his own sends commands in it by [Enqueue]; sagas do. Handlers tell how far they are by
-// [Progress].
+// Who has a transaction of his own sends commands in it by [Enqueue]. Handlers tell how far they are by [Progress].
+//
+// Sagas send theirs by [ForSagas], and hear how they ended from the outbox itself. A dispatcher asks the saga's rows before
+// it carries such a command out, one query for a batch that has any. It ends an undo's command for good before the undo's
+// handler runs, which [WasCarriedOut] tells what became of it.
 //
 // # Guarantees
 //
@@ -23,6 +26,13 @@
 //     a moment before. A sender that asked for a reply (Command.ReplyTo) gets one message in the outbox, of which a
 //     broker may deliver copies with the same id.
 //   - A command past its deadline when it is about to run never runs, now or later.
+//   - A command of a saga whose step is over is refused, with code [CodeSagaOver], without its handler being called: also
+//     when it comes late, again, or out of a dead letter, and long after keys were forgotten. One whose end the saga knows
+//     ends so again.
+//   - Before the handler of a saga's undo runs, what it undoes is ended under its key: if that has had no effect in the store
+//     it never has one, when it is delivered later, or in a process that stands still in its midst. A commit that is under way
+//     either wins, and the undo's handler is told so, or is refused. The handler runs in any case, as something may have
+//     happened outside of the store. If the store cannot be made to take that, the undo fails, and the saga sends another.
 //   - A command that is given up, after Config.Attempts, Config.Timeout or a panic, is first ended under its key: should its handler
 //     still be at work, its commit is refused. Had it taken effect before, that is its end.
 //   - A database that is away is waited for without end, and uses up neither attempts nor time of a command.
@@ -37,6 +47,9 @@
 //     are declared [bus.WithoutKey].
 //   - Keys are kept for as long as the store keeps outcomes, by default 24 h. If no dispatcher runs for longer than that
 //     after one died in the middle of a batch, the commands of that batch may take effect again.
+//   - What a command of a saga does under the declaration [bus.WithoutKey] cannot be ended so: a handler of it that stands still
+//     may go on after the undo.
+//   - A saga's command whose row is gone, because the saga is over and was removed, is refused like one whose step is over.
 //   - Commands are carried out in batches of what is there. A slow command keeps those of the next batch waiting.
 //     When one has hung for Config.Timeout, those behind it for the same target share that much once more; what is not begun
 //     by then fails, unexecuted. Commands that are slow without hanging each have their time.
@@ -45,8 +58,9 @@
 //   - A type that no handler is registered for fails, and is not tried again: deploy handlers before senders.
 //   - Operations are kept for Config.KeepOperations after their end; the same key enqueued after that is another
 //     operation, of the same id, to which the first outcome is told while the store keeps it.
-//   - A relay publishes commands too, also where nobody reads them from the broker. Without any relay they are removed when
-//     they are carried out, up to the first message of the outbox that waits for a relay.
+//   - A relay publishes commands too, also where nobody reads them from the broker, and so the replies to sagas. Without any
+//     relay commands are removed when they are carried out, and replies to sagas when these have passed them, up to the first
+//     message of the outbox that waits for a relay.
 //   - A gate in the bus ([bus.Admit]) that sends commands away holds the batch until it lets them in: they were accepted, and
 //     wait in the outbox.
 //   - A middleware that keeps the reply back when there is an error makes a refusal look like a failure: the command goes
