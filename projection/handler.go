@@ -43,7 +43,8 @@ type Handler struct {
 // runner: Commit and Rollback refuse, Begin gives a savepoint. An error, or a panic, takes back what the event has done;
 // what becomes of it then is up to [Config].OnFailure.
 //
-// A handler must not rest longer than the runner's lease between two statements, and must watch ctx.
+// A handler must not rest longer than the runner's lease between two statements, and must watch ctx, which ends when its
+// time is over; see [Config].Timeout.
 func Handle[E any](f func(ctx context.Context, tx pgx.Tx, e Event[E]) error) Handler {
 	return Handler{
 		event: reflect.TypeFor[E](),

@@ -3,6 +3,8 @@ package projection
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,7 +18,8 @@ import (
 // Not ready are those that wait for something that is away, retry a failing event in place, or have stopped. A projection
 // that another process works on is ready in state "standby". One that has set sequences aside is ready in state "degraded":
 // everything else goes on, and to take the process from its work would help nobody; the reason counts them. Observer has
-// the numbers for an alert.
+// the numbers for an alert. Handlers that ignore the end of their context, and still run, are counted in the reason too, with the
+// one that has done so for longest; see Config.Timeout.
 func (r *Runner) Health(context.Context) eventstore.Health {
 	h := eventstore.Health{Component: "projections", Ready: r.running.Load(), State: "running"}
 	if !h.Ready {
@@ -28,13 +31,19 @@ func (r *Runner) Health(context.Context) eventstore.Health {
 			Component: fmt.Sprintf("projection %s v%d", r.defined[i].ref.Name, r.defined[i].ref.Version),
 			State:     string(s.State), Reason: s.Reason, Since: s.Since,
 		}
+		if s.Hung != "" {
+			part.Reason = join(s.Hung, part.Reason)
+			if h.Ready && h.Reason == "" {
+				h.Reason = part.Component + ": " + s.Hung
+			}
+		}
 		switch s.State {
 		case consumer.Running, consumer.Standby, consumer.Paused:
 			part.Ready = true
 			if aside := s.Parked.Aside(); aside != "" {
-				part.State, part.Reason, part.Since = parking.Degraded, aside, s.Parked.Oldest
+				part.State, part.Reason, part.Since = parking.Degraded, join(s.Hung, aside), s.Parked.Oldest
 				if h.State == "running" {
-					h.State, h.Since, h.Reason = parking.Degraded, part.Since, part.Component+": "+aside
+					h.State, h.Since, h.Reason = parking.Degraded, part.Since, part.Component+": "+part.Reason
 				}
 			}
 		default:
@@ -47,6 +56,10 @@ func (r *Runner) Health(context.Context) eventstore.Health {
 		h.Parts = append(h.Parts, part)
 	}
 	return h
+}
+
+func join(texts ...string) string {
+	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), "; ")
 }
 
 // Lag says how far a projection is behind the log.

@@ -1,6 +1,7 @@
 package projection
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,6 +48,11 @@ type Config struct {
 	// MaxParked is how many sequences a projection sets aside; before the next event that fails it stops. Default 10,000, at
 	// most 100,000.
 	MaxParked int
+	// Timeout is how long handlers, or folds, may take for one transaction. Then the context that they got ends, and they have
+	// failed. When they ignore that too, they are left to themselves: their transaction is rolled back, what they do takes no
+	// effect any more, and everything else goes on. Events that took too long together are tried again one by one, each with a
+	// time of its own. Health says which handlers still run; beyond 64 in a process the projection stops. Default 30 s.
+	Timeout time.Duration
 	// Clock says when what was set aside is tried again. Default [time.Now].
 	Clock func() time.Time
 	// Logger gets a line per change of state, never one per event. Default: none.
@@ -97,7 +103,7 @@ func NewRunner(pool *pgxpool.Pool, source Source, cfg Config, projections ...Def
 	inner := consumer.Config{
 		Lease: cfg.Lease, BatchSize: cfg.BatchSize, OnFailure: cfg.OnFailure, Attempts: cfg.Attempts, RetryBase: cfg.RetryBase,
 		RetryCap: cfg.RetryCap, Classify: cfg.Classify, MaxParked: cfg.MaxParked, Clock: cfg.Clock, Logger: cfg.Logger,
-		Observer: cfg.Observer, Probe: cfg.probe, Home: pool,
+		Timeout: cmp.Or(cfg.Timeout, consumer.DefaultTimeout), Observer: cfg.Observer, Probe: cfg.probe, Home: pool,
 	}
 	var faults []error
 	if pool == nil {
