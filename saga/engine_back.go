@@ -87,7 +87,8 @@ func (c *course) undoNext() error {
 
 // sendUndo sends the next intent of a step's undo. fresh: its time and its attempts begin now.
 func (c *course) sendUndo(step *stepPlan, s *flow.Step, fresh bool) error {
-	s.UndoIntent++
+	s.Undos++
+	s.UndoIntent = s.Undos
 	s.Undoes = max(1, s.Intent)
 	s.State, s.SentAt = flow.Undoing, c.now
 	c.cancelRetries(s)
@@ -211,21 +212,19 @@ func (c *course) late(step *stepPlan, s *flow.Step, answer answerPlan) error {
 }
 
 // stray takes a success of an intent that another one has replaced. The intent was undone or definitely not done, so its undo is
-// sent once more, for a receiver that had not told the truth; the state goes on with what the later intent brings.
+// sent once more, at any time, for what is outside had not told the truth. The state goes on with what the later intent brings.
 func (c *course) stray(step *stepPlan, s *flow.Step, intent int, answer answerPlan) error {
-	wire := c.in.Event.Type
-	forward := c.i.State == flow.Running || c.i.State == flow.Completed
-	settled := s.State == flow.Waiting || s.State == flow.RetryLater || s.State == flow.Done
-	if !forward || !settled || !step.undo.isSet() {
-		c.ignore(step.name, fmt.Sprintf("%s of attempt %d, when the step was %s", wire, intent, s.State))
+	text := fmt.Sprintf("%s of attempt %d, when the step was %s", c.in.Event.Type, intent, s.State)
+	if !step.undo.isSet() {
+		c.ignore(step.name, text)
 		return nil
 	}
-	c.note("late", step.name, fmt.Sprintf("%s of attempt %d, which is undone", wire, intent))
+	c.note("late", step.name, text)
 	state, err := c.folded(answer)
 	if err != nil {
 		return err
 	}
-	s.UndoIntent++
-	_, err = c.undoCommand(step, s.UndoIntent, intent, state)
+	s.Undos++
+	_, err = c.undoCommand(step, s.Undos, intent, state)
 	return err
 }

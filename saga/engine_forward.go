@@ -135,10 +135,7 @@ func (c *course) succeed(step *stepPlan, s *flow.Step, kind, text string) error 
 }
 
 func (c *course) beDone(step *stepPlan, s *flow.Step, kind, text string) error {
-	// A step that compensation has yet to come to keeps its place there.
-	if s.Place == 0 {
-		s.Place = c.nextPlace()
-	}
+	s.Place = c.nextPlace()
 	s.State, s.EndedAt, s.Text = flow.Done, c.now, ""
 	c.over(step, s)
 	c.unstick(step.name)

@@ -82,6 +82,7 @@ type Step struct {
 	Attempts     int       `json:"attempts,omitempty"`     // how many intents have definitely failed, by answer or reply
 	UndoIntent   int       `json:"undoIntent,omitempty"`   // of the last undo
 	Undoes       int       `json:"undoes,omitempty"`       // the intent of the do that the last undo undoes
+	Undos        int       `json:"undos,omitempty"`        // the highest intent of an undo, those of earlier dos included
 	UndoAttempts int       `json:"undoAttempts,omitempty"` // how many undos have failed
 	Place        int       `json:"place,omitempty"`        // in the order of completion, from 1; what is undone first is last
 	Again        bool      `json:"again,omitempty"`        // when the undo is confirmed, the step is tried again
