@@ -91,6 +91,8 @@ var groups = []group{
 	{"streamlatency", streamLatencyFigures},
 	{"relays", relayFigures},
 	{"letters", letterFigures},
+	{"timers", timerFigures},
+	{"sagas", sagaFigures},
 }
 
 // env is what a group works with.
@@ -130,7 +132,7 @@ func run(ctx context.Context, only string) error {
 		figures = append(figures, list...)
 	}
 	if !known {
-		return fmt.Errorf("bench: no group %q; there are append, read, latency, hot, commands, stream, streamlatency, relays, letters", only)
+		return fmt.Errorf("bench: no group %q; there are append, read, latency, hot, commands, stream, streamlatency, relays, letters, timers, sagas", only)
 	}
 	return write(figures, only == "")
 }
