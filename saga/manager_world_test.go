@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -430,3 +431,13 @@ func idOf(saga, key string, run int, step string, intent int) uuid.UUID {
 
 func script(version int) *scripted { return &scripted{name: "script", version: version} }
 
+func (w *scriptWorld) position(n int64) eventstore.Position { return eventstore.PositionAt(n) }
+
+func (m *scripted) filter() eventstore.Filter { return eventstore.Filter{Types: m.Types()} }
+
+func mustEqual[T any](t testing.TB, got, want T) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(eventstore.Position{})); diff != "" {
+		t.Errorf("differs:\n%s", diff)
+	}
+}
