@@ -238,7 +238,7 @@ func plansCommand(s *settings) *cobra.Command {
 				return errors.New("--wait needs the plan to wait for")
 			}
 			return s.withLetters(cmd.Context(), false, func(letters *deadletter.Letters) error {
-				if id == uuid.Nil {
+				if len(args) == 0 {
 					plans, err := letters.Plans(cmd.Context(), consumer, running)
 					if err != nil {
 						return err

@@ -298,6 +298,11 @@ func TestRedriveAndItsPlans(t *testing.T) {
 	f.wantError(exitRefused, "not found", "redrive", "--group", "none")
 	f.wantError(1, "--max-failures", "redrive", f.ids[0].String(), "--max-failures", "-1")
 	f.wantError(1, "--wait needs the plan", "plans", "--wait")
+	for _, unknown := range []string{uuid.Nil.String(), uuid.NewString()} {
+		f.wantError(exitRefused, unknown, "plans", unknown, "--wait")
+		f.wantError(exitRefused, unknown, "plans", unknown)
+		f.wantError(exitRefused, unknown, "cancel", unknown)
+	}
 
 	// Who stops waiting is told that the plan goes on.
 	ctx, cancel := context.WithCancel(t.Context())
