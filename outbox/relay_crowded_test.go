@@ -56,6 +56,51 @@ func TestRelayWaitsUntilThereIsRoom(t *testing.T) {
 	same(t, "the last key", b.effects(keys[3]), []string{"1", "2"})
 }
 
+// What a page has set aside is written when there is no room any more, also when all of it is in one page: operators can do
+// something about it.
+func TestRelayWritesWhatItHasSetAsideBeforeItWaits(t *testing.T) {
+	t.Parallel()
+	w := newRelayWorld(t)
+	const room = 3
+	keys := keysOf(11, 64, 8)
+	b := newPicky(func(got received) error {
+		if got.kind.IsMessage() && got.event.PartitionKey != keys[1] {
+			return errTooLarge
+		}
+		return nil
+	})
+	for i, key := range keys {
+		for _, topic := range []string{"t", "u"}[:1+i%2] {
+			w.enqueue(topic, key, 1, 2)
+		}
+	}
+	r := w.relay(b, Config{Classify: permanent, MaxParked: room})
+	w.start(r)
+	livetest.Eventually(t, "the relay waits", func() bool { h := r.Health(t.Context()); return !h.Ready && h.State == "waiting" })
+	open := func() int {
+		return relayAsk[int](w, "SELECT count(*)::int FROM daybook.letters WHERE state = 'parked'")
+	}
+	livetest.Eventually(t, "what is set aside is written", func() bool { return open() == room && w.aside("parked") == room })
+	same(t, "a key between them", b.effects(keys[1]), []string{"1", "2", "1", "2"}[:len(b.effects(keys[1]))])
+	// The relay goes on in the same way when there is room, until all have been refused.
+	for range 40 {
+		if open() == 0 {
+			break
+		}
+		if _, err := w.letters().Discard(context.Background(), deadletter.Matching(deadletter.Filter{Consumer: relayName, State: deadletter.Parked}),
+			deadletter.Options{Actor: "ada", Reason: "too large"}); err != nil {
+			t.Fatal(err)
+		}
+		livetest.Eventually(t, "the next take their places, or all is done", func() bool {
+			return open() > 0 || relayAsk[int](w, "SELECT count(*)::int FROM daybook.parked") == 0
+		})
+	}
+	w.sent()
+	if n := relayAsk[int](w, "SELECT count(*)::int FROM daybook.letters WHERE state = 'discarded'"); n != 20 {
+		t.Errorf("%d messages were discarded, want those of seven keys, three of them on two topics: 20", n)
+	}
+}
+
 // A head that was refused for its topic's sake is published when the topic works, also when nothing new comes.
 func TestHeadsThatWereRefusedComeLater(t *testing.T) {
 	t.Parallel()

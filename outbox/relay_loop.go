@@ -43,7 +43,8 @@ type publishing struct {
 	untold  bool                // the broker did not take some of them
 	looked  time.Time           // for topics
 
-	ahead   chan pageRead // a page that is being read, or nil
+	rest    eventstore.OutboxPage // what is left of the page in hand
+	ahead   chan pageRead         // a page that is being read, or nil
 	readers sync.WaitGroup
 	stop    context.CancelFunc
 	ctx     context.Context
@@ -134,6 +135,7 @@ func (l *publishing) step(ctx context.Context) error {
 			return err
 		}
 	}
+	page = l.cut(page)
 	for i := range page.Messages {
 		l.queue(&page.Messages[i])
 	}

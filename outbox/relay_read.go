@@ -17,6 +17,11 @@ type pageRead struct {
 // next returns the next page. A relay that stood still may read behind what has been cleaned meanwhile: what is left
 // there would make a chain of it that nobody sent, so it must not be published. At the end of the outbox it waits, and returns an empty page when something is due.
 func (l *publishing) next(ctx context.Context) (eventstore.OutboxPage, error) {
+	if len(l.rest.Messages) > 0 {
+		page := l.rest
+		l.rest = eventstore.OutboxPage{}
+		return page, nil
+	}
 	if l.ahead == nil && l.atEnd {
 		if due, err := l.wait(ctx); err != nil || due {
 			return eventstore.OutboxPage{Through: l.through}, err
@@ -56,6 +61,33 @@ func (l *publishing) next(ctx context.Context) (eventstore.OutboxPage, error) {
 		l.readers.Go(func() { ahead <- l.readPage(from) })
 	}
 	return r.page, nil
+}
+
+// cut ends a page where all of it could be set aside and no more: what is set aside is written when a page is published, and
+// the relay waits with the next one when there is no room any more. What is left comes next. The messages of one position stay
+// together, and may take more room than there is.
+func (l *publishing) cut(page eventstore.OutboxPage) eventstore.OutboxPage {
+	l.beyond = 0
+	room := l.room()
+	if room <= 0 || len(page.Messages) <= room {
+		return page
+	}
+	n := room
+	for n > 0 && page.Messages[n].Position == page.Messages[n-1].Position {
+		n--
+	}
+	if n == 0 {
+		for n = room; n < len(page.Messages) && page.Messages[n].Position == page.Messages[0].Position; n++ {
+			l.beyond++
+		}
+	}
+	if n == len(page.Messages) {
+		return page
+	}
+	l.rest = page
+	l.rest.Messages = page.Messages[n:]
+	page.Messages, page.Through = page.Messages[:n:n], page.Messages[n-1].Position
+	return page
 }
 
 // readPage reads what the segment has after a position.

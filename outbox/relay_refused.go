@@ -18,6 +18,7 @@ type putAside struct {
 	breaker retry.Breaker
 	refusal error               // of the last message that was published again
 	reach   eventstore.Position // all that lies at or below it is published, or in the lanes
+	beyond  int                 // so many more sequences than may be: those of one position are set aside together
 	planned bool                // redrives were found when the relay looked last
 	glanced time.Time           // for something new, while there is much to tend
 }
@@ -104,12 +105,15 @@ func (l *publishing) crowded(j *job) bool {
 }
 
 // full reports whether so much is set aside that it must be the broker, or its set-up, and not the messages.
-func (l *publishing) full() bool {
+func (l *publishing) full() bool { return l.room()+l.beyond <= 0 }
+
+// room is how many sequences more may be set aside.
+func (l *publishing) room() int {
 	n := l.tenure.Parked().Len()
 	if l.changes != nil {
 		n += l.changes.Added()
 	}
-	return n >= l.cfg.MaxParked
+	return l.cfg.MaxParked - n
 }
 
 // setAside begins with the sequence of a lane's next job, or gives up what stands in a place only.
