@@ -2,7 +2,6 @@ package commands
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -161,8 +160,6 @@ func (d *Dispatcher) settleUndone(ctx context.Context, do *standing, undo bus.Co
 	case s.ok && v.code != CodePanic: // this bus would not carry it out either, or its type has no key
 		d.log.Debug("a command that is undone has no key to be ended under", "type", c.Type, "id", c.ID, "state", v.state, "code", v.code)
 		return undone{}, nil, nil
-	case s.err == nil:
-		return undone{}, errors.New(v.reason), nil
 	}
 	return undone{}, s.err, nil
 }

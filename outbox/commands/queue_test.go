@@ -305,3 +305,19 @@ func TestBoard(t *testing.T) {
 		t.Errorf("the board still knows %d operations", len(b.waiting))
 	}
 }
+
+// A key that was used for one address is another request for another.
+func TestAKeyIsForOneAddress(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	type note struct{ N int64 }
+	bus.HandleAddressed(w.bus, bus.TypeOf[note]("till.note"), w.tills, func(n note, _ till) ([]event, error) { return []event{added(n)}, nil })
+	w.run(Config{})
+	for range 2 {
+		w.ends(w.send(note{1}, bus.To("a-b"), bus.WithKey("k")), bus.OperationDone)
+	}
+	if _, err := w.sent(note{1}, bus.To("b"), bus.WithKey("k")); !errors.Is(err, eventstore.ErrReusedKey) {
+		t.Errorf("got %v", err)
+	}
+	w.wantNumbers("a-b", 1)
+}

@@ -13,7 +13,7 @@ import (
 )
 
 // The codes of commands that failed, in Operation.Code and Reply.Code. Codes of refusals are those of the domain, besides
-// the last three.
+// the last three and [CodeSagaOver].
 const (
 	// CodeUnknownType: no handler is registered for the command.
 	CodeUnknownType = "unknown_type"
