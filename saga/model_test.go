@@ -63,7 +63,7 @@ func play(t *testing.T, seed uint64, left rules) (end, fault string) {
 	w := &modelWorld{
 		rand: rand.New(rand.NewPCG(seed, 7)), rules: left, timers: map[string]bool{}, sent: map[uuid.UUID]flow.Command{},
 		outcome: map[uuid.UUID]flow.ReplyState{}, effective: map[uuid.UUID]bool{}, tombs: map[uuid.UUID]bool{}, closed: map[uuid.UUID]bool{},
-		steps: map[string]saga.Step[modelState]{},
+		steps: map[string]saga.Step[modelState]{}, forth: map[string]bool{}, undoes: map[string]uuid.UUID{},
 	}
 	d := w.process()
 	parts, err := d.Parts()
@@ -118,6 +118,9 @@ type modelWorld struct {
 	tombs     map[uuid.UUID]bool            // commands that were undone before they came
 	closed    map[uuid.UUID]bool            // what the saga tells who asks
 	done      []string                      // steps in the order in which the saga took them as done
+	// Members of a group that were being undone when the saga turned around, so as to be tried again, go on.
+	forth  map[string]bool
+	undoes map[string]uuid.UUID
 }
 
 // message is on its way: one of a command, an event, a reply, and an effect that is about to happen outside.
@@ -309,11 +312,16 @@ func (w *modelWorld) take(fx flow.Effects) error {
 // inOrder looks at an undo that compensation sends: it is the only one, and nothing that was done later is left.
 func (w *modelWorld) inOrder(c flow.Command) error {
 	s := w.i.Step(c.Step)
-	if c.Direction != flow.Undo || w.i.State != flow.Compensating || c.Intent != s.UndoIntent {
+	if c.Direction == flow.Undo && w.i.State == flow.Running {
+		w.forth[c.Step] = true
+	}
+	if c.Direction != flow.Undo || w.i.State != flow.Compensating || c.Intent != s.UndoIntent || w.forth[c.Step] && c.Undoes == w.undoes[c.Step] {
+		w.undoes[c.Step] = c.Undoes
 		return nil
 	}
+	w.undoes[c.Step] = c.Undoes
 	for _, other := range w.i.Steps {
-		if other.Name != c.Step && (other.State == flow.Undoing || other.State == flow.UndoLater || other.State == flow.UndoFailed) {
+		if other.Name != c.Step && !w.forth[other.Name] && (other.State == flow.Undoing || other.State == flow.UndoLater || other.State == flow.UndoFailed) {
 			return fmt.Errorf("%s is undone while %s is %s", c.Step, other.Name, other.State)
 		}
 	}
