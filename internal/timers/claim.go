@@ -143,18 +143,19 @@ const (
 	inOrderSQL = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true), set_config('enable_nestloop', 'off', true)`
 
 	// The clock is read once, in a subquery: a volatile function would keep the index from ending the scan. Leases are not
-	// claimed ahead of their ends.
+	// claimed ahead of their ends. Rows that another transaction has changed since the statement began are left out by the
+	// update, and come with the next claim.
 	claimSQL = `
 WITH n AS MATERIALIZED (SELECT coalesce($2::timestamptz, clock_timestamp()) AS now),
 due AS MATERIALIZED (
-  SELECT name, visible_at FROM {schema}.timers
-   WHERE queue = $1 AND (visible_at, name) > (coalesce($7::timestamptz, (SELECT now - $9::interval FROM n), '-infinity'), $8::text)
+  SELECT ctid, name, visible_at FROM {schema}.timers
+   WHERE queue || '' = $1 AND (visible_at, name) > (coalesce($7::timestamptz, (SELECT now - $9::interval FROM n), '-infinity'), $8::text)
      AND visible_at <= (SELECT now + $3::interval FROM n)
      AND (owner = '' OR visible_at <= (SELECT now FROM n))
    ORDER BY visible_at, name LIMIT $4::int FOR UPDATE SKIP LOCKED),
 claimed AS (
   UPDATE {schema}.timers SET token = token + 1, owner = $5::text, visible_at = (SELECT now + $6::interval FROM n)
-   WHERE queue = $1 AND name = ANY(ARRAY(SELECT name FROM due))
+   WHERE ctid = ANY(ARRAY(SELECT ctid FROM due))
   RETURNING name, id, due_at, token, visible_at, attempts, does, payload)
 SELECT c.name, c.id, c.due_at, due.visible_at, c.token, (SELECT now FROM n), c.visible_at, c.attempts, c.does, c.payload
   FROM claimed c JOIN due ON due.name = c.name`

@@ -61,7 +61,7 @@ const (
 	overdueSQL = `
 SELECT count(*)::int, min(visible_at) FROM (
   SELECT visible_at FROM {schema}.timers
-   WHERE queue = $1 AND visible_at < (SELECT coalesce($2::timestamptz, clock_timestamp()) - $3::interval)
+   WHERE queue || '' = $1 AND visible_at < (SELECT coalesce($2::timestamptz, clock_timestamp()) - $3::interval)
    ORDER BY visible_at, name LIMIT $4::int) AS o`
 
 	listSQL = `
