@@ -17,6 +17,7 @@ const (
 	defaultKeep    = 30 * 24 * time.Hour
 	defaultWorkers = 8
 	maxWorkers     = 1000
+	defaultMargin  = 5 * time.Second // for writing down that an attempt begins, which is no part of its Timeout
 )
 
 // Config of a [Runner]. The zero value works.
@@ -37,7 +38,8 @@ type Config struct {
 	// Logger gets a line per change of state, for each firing that fails for good, and for what is stuck. Default: none.
 	Logger *slog.Logger
 
-	probe func(place string)
+	probe  func(place string)
+	margin time.Duration
 }
 
 // The places that Config.probe is told.
@@ -82,6 +84,7 @@ func (c Config) withDefaults() Config {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
+	c.margin = cmp.Or(c.margin, defaultMargin)
 	if c.probe == nil {
 		c.probe = func(string) {}
 	}

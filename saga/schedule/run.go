@@ -41,12 +41,16 @@ func (r *Runner) carryOut(ctx context.Context, w *worker, t timers.Timer) error 
 		return err
 	}
 	a := &run{r: r, job: w, timer: t, key: key{w.Name, tenant}, slot: slot}
-	attempt, err := a.begin(ctx)
+	early, began := context.WithTimeout(ctx, r.cfg.margin)
+	attempt, err := a.begin(early)
+	began()
 	if err != nil || attempt == 0 {
 		return err
 	}
 	r.cfg.probe(probeBegun)
-	inner, cancel := context.WithCancelCause(ctx)
+	timed, expire := context.WithTimeout(ctx, w.Timeout)
+	defer expire()
+	inner, cancel := context.WithCancelCause(timed)
 	defer cancel(nil)
 	watched := make(chan struct{})
 	go func() {
@@ -54,7 +58,7 @@ func (r *Runner) carryOut(ctx context.Context, w *worker, t timers.Timer) error 
 		a.watch(inner, cancel)
 	}()
 	fault := a.safely(inner, Firing{w.Name, tenant, slot, attempt, a})
-	lost := context.Cause(inner)
+	lost, expired := context.Cause(inner), timed.Err() != nil
 	cancel(nil)
 	<-watched
 	r.cfg.probe(probeRan)
@@ -71,7 +75,7 @@ func (r *Runner) carryOut(ctx context.Context, w *worker, t timers.Timer) error 
 	case (*r.stop.Load()).Err() != nil:
 		return a.giveBack(late, fault)
 	default:
-		if ctx.Err() != nil && errors.Is(fault, ctx.Err()) {
+		if expired && errors.Is(fault, context.DeadlineExceeded) {
 			fault = fmt.Errorf("it took longer than Timeout, %v: %w", w.Timeout, fault)
 		}
 		err = a.patiently(late, func() error { return a.fail(late, fault) })

@@ -90,7 +90,7 @@ func NewRunner(pool *pgxpool.Pool, cfg Config, jobs ...Job) (*Runner, error) {
 	}
 	for _, w := range r.jobs {
 		runs := shared
-		runs.Queue, runs.Group, runs.Batch, runs.Workers, runs.Timeout = queueOf(w.Name), 1, w.Workers, w.Workers, w.Timeout
+		runs.Queue, runs.Group, runs.Batch, runs.Workers, runs.Timeout = queueOf(w.Name), 1, w.Workers, w.Workers, w.Timeout+cfg.margin
 		runs.Retry = retry.Policy{Base: cfg.Poll} // of faults of the database; what the job fails of has its own
 		if w.runs, err = timers.NewRunner(runs, w.handler(r)); err != nil {
 			return nil, fmt.Errorf("schedule: %w", err)
