@@ -111,6 +111,9 @@ func (a *application) idle(batch Batch) error {
 // apply commits a batch in as few transactions as its events allow: one, unless some fail.
 func (a *application) apply(batch Batch) error {
 	a.w.cfg.Budget.First(a.w.now(), len(batch.Events))
+	if err := a.fits(batch.Held); err != nil {
+		return err
+	}
 	n := len(batch.Events) // how many to try at once
 	for len(batch.Events) > 0 || len(batch.Held) > 0 || batch.Queue != nil {
 		if err := a.held.Err(); err != nil {
@@ -303,39 +306,6 @@ func (a *application) pass(c *parking.Changes, key parking.Key, e eventstore.Rec
 	if a.keeps {
 		c.Hold(parking.Held{Key: key, Message: e, Present: true})
 	}
-}
-
-// hold writes down what the feed has kept, and returns where sequences begin that are set aside by it.
-func (a *application) hold(c *parking.Changes, held []HeldMessage) (from map[string]eventstore.Position) {
-	for _, h := range held {
-		key := parking.Key{Sequence: h.Event.PartitionKey}
-		switch h.Kind {
-		case Discarded:
-			c.Forget(key, h.Event.Position)
-			continue
-		case Refused:
-			f := a.w.failure(h.Event, eventstore.Permanent, h.Err, 1)
-			f.Topic = h.Topic
-			c.Park(f)
-			continue
-		}
-		if h.Kind != Redelivered {
-			if _, known := a.lease.parked.Get(key); !known {
-				if from == nil {
-					from = map[string]eventstore.Position{}
-				}
-				if at, ok := from[key.Sequence]; !ok || h.Event.Position.Before(at) {
-					from[key.Sequence] = h.Event.Position
-				}
-			}
-			c.Await(key, h.Event.Partition, h.Event.Position, a.w.now())
-			c.Passed(key, h.Event.Position)
-		}
-		c.Hold(parking.Held{
-			Key: key, Message: h.Event, Previous: h.Previous, Present: h.Kind != Awaited, Fill: h.Kind == Redelivered,
-		})
-	}
-	return from
 }
 
 // reached are the marks of the first n events, for observers of a stream.

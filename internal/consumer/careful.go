@@ -3,7 +3,6 @@ package consumer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -115,10 +114,7 @@ func (w *walk) over(events []eventstore.RecordedEvent) (then error) {
 		f := a.w.failure(e, failed.kind, failed.err, 1)
 		if _, known := a.lease.parked.Get(key); !known && a.lease.parked.Len()+w.changes.Added() >= a.w.cfg.MaxParked {
 			a.tellFailure(f, 1)
-			e.Data = nil
-			return &stopError{fmt.Errorf("consumer: %s has set aside %d sequences, as many as Config.MaxParked allows; "+
-				"the handler may be broken, and not the messages: %w", a.w.spec.Ref, a.w.cfg.MaxParked,
-				&HandlerError{Consumer: a.w.spec.Name, Version: a.w.spec.Version, Event: e, Attempts: 1, Err: failed.err})}
+			return a.crowded(f, "the handler may be broken, and not the messages")
 		}
 		w.changes.Park(f)
 		w.failures = append(w.failures, f)

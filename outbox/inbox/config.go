@@ -89,7 +89,7 @@ type Config struct {
 	// Classify judges what the handler returned. Default: everything is transient.
 	Classify eventstore.Classifier
 	// MaxParked is how many partition keys may be set aside; before the next failing message the inbox stops: the handler is
-	// broken then, and not the messages. Default 10,000.
+	// broken then, and not the messages. Each message that cannot be read counts like a key. Default 10,000.
 	MaxParked int
 	// Timeout is how long handlers may take for one transaction. Then the context that they got ends, and they have failed; when
 	// they ignore that too, they are left, and everything else goes on. Messages that took too long together are tried again

@@ -39,6 +39,7 @@ type step struct {
 	queue   []func(*pgx.Batch)
 	touched map[string]bool // partition keys whose rows it changes
 	full    bool
+	again   bool // the message that was judged last is for the next step
 }
 
 func (s *step) empty() bool {

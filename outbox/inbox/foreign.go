@@ -20,8 +20,14 @@ const (
 )
 
 // foreign makes a letter of a message that cannot be read, with its bytes and its headers. The same message again is the
-// same letter.
+// same letter. It has a batch of its own: where there is no room for it the inbox stops, and what came before is committed,
+// and acknowledged, by then.
 func (d *feed) foreign(s *step, one delivery, cause error) {
+	if !s.empty() {
+		s.again = true
+		return
+	}
+	s.full = true
 	in := d.in
 	in.state.refused.Add(1)
 	err := &UnreadableError{Message: one.msg.UUID, Err: cause}

@@ -76,9 +76,10 @@ type Base struct {
 
 // Rebase moves an inbox to another place: when it was behind for longer than the publisher keeps what it has sent, after
 // its tables were filled by other means; and when the publishing store was restored. What waited in a gap up to that place
-// is removed. Without an Epoch it moves forward only, and what is set aside stays so. With one, what is set aside and lies
-// behind that place belongs to a history that is no more: its letters are discarded, in the name of who decides, and the
-// versions that [Latest] goes by are forgotten. The owner goes on within a third of its lease; an inbox that has stopped is
+// is removed. Without an Epoch it moves forward only, and what is set aside of the partition up to that place counts as applied
+// like everything else there: its letters are discarded, in the name of who decides, and its keys go on behind it. With one,
+// what is set aside and lies behind that place belongs to a history that is no more: its letters are discarded too, and the
+// versions that [Latest] goes by are forgotten. Letters of messages that cannot be read have no place, and stay. The owner goes on within a third of its lease; an inbox that has stopped is
 // to be run again.
 func Rebase(ctx context.Context, pool *pgxpool.Pool, ref Ref, to Base, by By) error {
 	if err := by.validate("rebase"); err != nil {
@@ -96,6 +97,11 @@ func Rebase(ctx context.Context, pool *pgxpool.Pool, ref Ref, to Base, by By) er
 				return err
 			}
 			if err := forgetBeyond(ctx, tx, sql, ref, to.Position.Ordinal(), by); err != nil {
+				return err
+			}
+		}
+		if to.Epoch == uuid.Nil {
+			if err := forgetBelow(ctx, tx, sql, ref, to, by); err != nil {
 				return err
 			}
 		}
@@ -150,6 +156,20 @@ func forgetBeyond(ctx context.Context, tx pgx.Tx, sql func(string) string, ref R
 	}
 	_, err := tx.Exec(ctx, sql(forgetVersionsSQL), ref.Name, ref.Version)
 	return err
+}
+
+// forgetBelow takes out what is set aside below a place where an inbox goes on: it must not take effect once more.
+func forgetBelow(ctx context.Context, tx pgx.Tx, sql func(string) string, ref Ref, to Base, by By) error {
+	position := to.Position.Ordinal()
+	if _, err := tx.Exec(ctx, sql(discardBelowSQL), ref.Name, ref.Version, to.Partition, position, by.Actor, by.Reason); err != nil {
+		return err
+	}
+	for _, text := range []string{dropBelowSQL, releaseBelowSQL, goOnBehindSQL} {
+		if _, err := tx.Exec(ctx, sql(text), ref.Name, ref.Version, to.Partition, position); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // change locks the segment, runs f with what is applied, and takes the lease away, so that whoever has it reads all anew.
@@ -237,6 +257,22 @@ UPDATE {schema}.parked p
          WHERE l.consumer = $1 AND l.version = $2 AND l.topic = '' AND l.sequence = x.sequence AND l.state IN ('retrying', 'parked')) AS some) l
  WHERE x.consumer = $1 AND x.version = $2 AND x.topic = '' AND x.last_position > $3
    AND p.consumer = $1 AND p.version = $2 AND p.topic = '' AND p.sequence = x.sequence`
+
+	discardBelowSQL = `
+UPDATE {schema}.letters SET state = 'discarded', closed_at = clock_timestamp(), closed_by = $5, reason = $6
+ WHERE consumer = $1 AND version = $2 AND topic = '' AND state IN ('retrying', 'parked') AND ($3 < 0 OR partition = $3) AND position <= $4`
+
+	dropBelowSQL = `DELETE FROM {schema}.held WHERE consumer = $1 AND version = $2 AND topic = '' AND ($3 < 0 OR partition = $3) AND position <= $4`
+
+	releaseBelowSQL = `
+DELETE FROM {schema}.parked WHERE consumer = $1 AND version = $2 AND topic = '' AND ($3 < 0 OR partition = $3) AND last_position <= $4`
+
+	// goOnBehindSQL is for sequences of which something is queued behind that position.
+	goOnBehindSQL = `
+UPDATE {schema}.parked p
+   SET first_position = $4 + 1, state = 'draining', due_at = NULL, queued = (SELECT count(*) FROM {schema}.held h
+         WHERE h.consumer = $1 AND h.version = $2 AND h.topic = '' AND h.sequence = p.sequence)
+ WHERE p.consumer = $1 AND p.version = $2 AND p.topic = '' AND ($3 < 0 OR p.partition = $3) AND p.first_position <= $4`
 
 	forgetVersionsSQL = `DELETE FROM {schema}.inbox_versions WHERE consumer = $1 AND version = $2`
 

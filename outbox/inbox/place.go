@@ -26,6 +26,8 @@ func (d *feed) admit(ctx context.Context, s *step, it *item) (outcome, error) {
 	switch {
 	case err != nil:
 		return done, err
+	case s.again:
+		return later, nil
 	case !ours:
 		d.handed = append(d.handed, it.deliveries...)
 		return done, nil

@@ -107,3 +107,61 @@ func TestLatestInAnotherEpoch(t *testing.T) {
 	w.broker.send(events(second)...)
 	w.applied(8)
 }
+
+// What is set aside below the place where an inbox goes on counts as applied like all the rest, in the partitions that move.
+func TestRebaseWhileKeysAreSetAside(t *testing.T) {
+	t.Parallel()
+	for _, partition := range []int{AllPartitions, 3} {
+		w := newWorld(t)
+		cfg := w.config()
+		cfg.Classify = func(error) eventstore.FailureKind { return eventstore.Permanent }
+		first := w.pub.several(40, func(i int) int { return i % 8 })
+		bad := map[int64]bool{first[3].position: true, first[4].position: true}
+		stop := w.start(w.inbox(cfg, func(ctx context.Context, tx pgx.Tx, m Message) error {
+			if bad[m.Position.Ordinal()] {
+				return errors.New("no such article")
+			}
+			return write(ctx, tx, m)
+		}))
+		for _, m := range first {
+			if m == first[11] { // of the key of first[3]
+				w.broker.send(m.skip())
+				continue
+			}
+			w.broker.send(m.event())
+		}
+		w.drained()
+		w.eventually("two keys wait", func() bool { return ask[int](w, "SELECT count(*)::int FROM daybook.parked") == 2 })
+		stop()
+		to := Base{Partition: partition, Position: eventstore.PositionAt(w.pub.position)}
+		if err := Rebase(t.Context(), w.pool, Ref{Name: "stock"}, to, By{"ann", "filled from a file"}); err != nil {
+			t.Fatal(err)
+		}
+		moved := 2
+		if partition != AllPartitions {
+			moved = 1
+		}
+		if n := ask[int](w, "SELECT count(*)::int FROM daybook.letters WHERE state = 'discarded' AND closed_by = 'ann' AND reason = 'filled from a file'"); n != moved {
+			t.Errorf("%d letters are discarded, want %d", n, moved)
+		}
+		if n := ask[int](w, "SELECT count(*)::int FROM daybook.parked"); n != 2-moved {
+			t.Errorf("%d keys are set aside, want %d", n, 2-moved)
+		}
+		if n := ask[int](w, "SELECT count(*)::int FROM daybook.held WHERE partition = 3"); n != 0 {
+			t.Errorf("%d messages are held of a partition that was moved", n)
+		}
+		// The keys go on with what is new, and what their relay had set aside, and redrives now, is old.
+		before := ask[int](w, "SELECT count(*)::int FROM applied")
+		w.start(w.inbox(cfg, write))
+		w.broker.send(first[11].redriven())
+		next := w.pub.next(3)
+		w.broker.send(next.event())
+		w.drained()
+		w.eventually("what is new is applied", func() bool {
+			return ask[int](w, "SELECT count(*)::int FROM applied WHERE position = $1", next.position) == 1
+		})
+		if n := ask[int](w, "SELECT count(*)::int FROM applied"); n != before+1 {
+			t.Errorf("%d more are applied, want the new one", n-before)
+		}
+	}
+}
