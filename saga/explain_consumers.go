@@ -17,6 +17,8 @@ type explainConsumer struct {
 	segments, live int
 	owner          string
 	committedAt    time.Time // the last time that one of its segments moved
+	until          time.Time // when the last lease ends, or has ended
+	behind         bool      // there is something that one of its segments has not read
 }
 
 // atWork says in words who works on it.
@@ -58,9 +60,9 @@ func (r *reading) readConsumers(ctx context.Context) error {
 		return err
 	}
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c explainConsumer, err error) {
-		var committed *time.Time
-		err = row.Scan(&c.name, &c.version, &c.state, &c.reason, &c.since, &c.segments, &c.live, &c.owner, &committed)
-		c.committedAt = explainTime(committed)
+		var committed, until *time.Time
+		err = row.Scan(&c.name, &c.version, &c.state, &c.reason, &c.since, &c.segments, &c.live, &c.owner, &committed, &until, &c.behind)
+		c.committedAt, c.until = explainTime(committed), explainTime(until)
 		return c, err
 	})
 	r.consumers = map[string]explainConsumer{}
@@ -72,14 +74,16 @@ func (r *reading) readConsumers(ctx context.Context) error {
 
 const explainConsumersSQL = `
 SELECT c.consumer, c.version, c.state, c.reason, c.since, count(g.segment)::int, (count(*) FILTER (WHERE g.expires_at > $2))::int,
-       coalesce(max(g.owner) FILTER (WHERE g.expires_at > $2), ''), max(g.committed_at)
+       coalesce(max(g.owner) FILTER (WHERE g.expires_at > $2), ''), max(g.committed_at),
+       max(g.expires_at) FILTER (WHERE g.expires_at > '-infinity'),
+       coalesce(min(g.floor) < pg_sequence_last_value('{schema}.log_position'::regclass), false)
   FROM {schema}.consumers c LEFT JOIN {schema}.segments g ON g.consumer = c.consumer AND g.version = c.version
  WHERE c.consumer = ANY($1) GROUP BY c.consumer, c.version ORDER BY c.consumer, c.version`
 
 // readLetters finds dead letters of the saga's consumers that concern the instance: what its commands have caused, what
 // belongs to the same business transaction, and what is of a stream with its key.
 func (r *reading) readLetters(ctx context.Context) error {
-	var ids []string
+	ids := []string{}
 	for _, c := range r.commands {
 		ids = append(ids, c.ID.String())
 	}

@@ -41,6 +41,29 @@ func (r *reading) blocked() []Problem {
 	return all
 }
 
+// unread: nobody runs the manager, and there is something that it has not read. What that is, nobody knows.
+func (r *reading) unread() []Problem {
+	c := r.consumers[explainEvents(r.row.saga)]
+	since := c.until
+	if c.committedAt.After(since) {
+		since = c.committedAt
+	}
+	if c.state != "running" && c.since.After(since) {
+		since = c.since.UTC()
+	}
+	if r.over() || c.name == "" || !c.behind || c.live > 0 && c.state == "running" || r.now.Sub(since) <= explainPatience {
+		return nil
+	}
+	p := Problem{
+		Reason: ReasonOutboxBlocked, Since: since, Text: "its manager " + c.atWork() + ", and has not read what came since",
+		Remedy: "run a program with the manager of " + explainClean(r.row.saga, 100), Commands: []string{"daybook status" + r.inSchema()},
+	}
+	if c.state != "running" {
+		p.Remedy = "end what keeps the manager from running, and start it again"
+	}
+	return []Problem{p}
+}
+
 func explainRole(consumer string) string {
 	switch consumer {
 	case explainDispatcher:

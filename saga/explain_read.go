@@ -111,6 +111,17 @@ func explainTime(t *time.Time) time.Time {
 // near makes the error of an instance that is not there.
 func (r *reading) near(ctx context.Context, saga, key string) error {
 	missing := &NoInstanceError{Saga: saga, Key: key, Run: r.run}
+	// The event that should have begun it may be a letter.
+	r.row.saga, r.row.key = saga, key
+	if err := r.readConsumers(ctx); err != nil {
+		return err
+	}
+	if err := r.readLetters(ctx); err != nil {
+		return err
+	}
+	for _, l := range r.letters {
+		missing.Letters = append(missing.Letters, l.ID)
+	}
 	rows, err := r.tx.Query(ctx, r.sql(explainNearSQL), saga, key)
 	if err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 // problems are what keeps the instance, the most telling first.
 func (r *reading) problems() []Problem {
 	var all []Problem
-	for _, found := range [][]Problem{r.paused(), r.stuck(), r.deadLetters(), r.blocked(), r.overdueTimers(), r.overdueReplies(), r.retries()} {
+	for _, found := range [][]Problem{r.paused(), r.stuck(), r.deadLetters(), r.blocked(), r.overdueTimers(), r.unread(), r.overdueReplies(), r.retries()} {
 		for _, p := range found {
 			if p.Step == "" || !explainSame(all, p) {
 				all = append(all, p)

@@ -75,6 +75,30 @@ func TestExplainTimerOverdue(t *testing.T) {
 		`next, at 2026-01-02T12:01:00Z, timer take-payment/deadline compensates.`)
 }
 
+// What an instance waits for may have come, and nobody has read it.
+func TestExplainAManagerThatDoesNotRun(t *testing.T) {
+	t.Parallel()
+	w := newRowWorld(t)
+	w.runs(after(5))
+	w.instance(flow.Running, waiting("take-payment", after(5)))
+	w.exec(`UPDATE daybook.segments SET floor = 0, expires_at = $1 WHERE consumer = 'saga-checkout'`, after(60))
+	w.exec(`SELECT nextval('daybook.log_position') FROM generate_series(1, 5)`)
+	for _, now := range []time.Time{after(59), after(90)} {
+		if e := w.explain(now); e.Reason != "" {
+			t.Errorf("at %v: %s", now, e)
+		}
+	}
+	e := w.explain(after(120))
+	w.says(e, ReasonOutboxBlocked, `checkout "812" is stuck since 2026-01-02T12:01:00Z (1m), outbox_blocked: its manager does not run in any process, and has not read what came since.`)
+	w.remedies(e, "daybook status")
+	w.exec(`UPDATE daybook.consumers SET state = 'stopped', reason = 'the definition has changed', since = $1 WHERE consumer = 'saga-checkout'`, after(61))
+	w.says(w.explain(after(121)), ReasonOutboxBlocked, `checkout "812" is stuck since 2026-01-02T12:01:01Z (1m), outbox_blocked: its manager is stopped (the definition has changed), and has not read what came since.`)
+	w.exec(`UPDATE daybook.segments SET floor = 5`)
+	if e := w.explain(after(121)); e.Reason != "" {
+		t.Errorf("it has read all: %s", e)
+	}
+}
+
 // A timer that was given up says so itself, and one of a paused instance does nothing.
 func TestExplainTimersThatStandStill(t *testing.T) {
 	t.Parallel()

@@ -226,6 +226,12 @@ func TestExplainWhatIsNotThere(t *testing.T) {
 	if err := look("checkout", "812", OfRun(3)); !strings.HasPrefix(err.Error(), `saga: no run 3 of instance "812"`) {
 		t.Error(err)
 	}
+	w.runs(after(5))
+	letter := w.letter(explainEvents("checkout"), 1, "", "order-9", "parked", "order.placed", "", "no account", after(8))
+	w.exec(`UPDATE daybook.letters SET stream_id = sequence`)
+	if err := look("checkout", "9"); err.Error() != `saga: no instance "9" of "checkout": what should have begun it may be a letter; see `+"`daybook deadletter show "+letter.String()+"`" {
+		t.Error(err)
+	}
 	for _, bad := range [][2]string{{"", "812"}, {"checkout", ""}, {"checkout", "a\x00"}, {"checkout", "\xff"}} {
 		if _, err := Explain(t.Context(), w.pool, bad[0], bad[1]); !errors.Is(err, eventstore.ErrInvalid) {
 			t.Errorf("%q: %v", bad, err)

@@ -64,4 +64,4 @@ SELECT (SELECT count(*) FROM (SELECT FROM {schema}.sagas s WHERE s.saga = $1 AND
        o.timers, o.since
   FROM (SELECT count(*)::int AS timers, min(k.due_at) AS since FROM (
           SELECT t.due_at FROM {schema}.timers t
-           WHERE t.queue = $2 AND t.visible_at < coalesce($4::timestamptz, clock_timestamp()) - $5::interval ORDER BY t.visible_at LIMIT $3) k) o`
+           WHERE t.queue || '' = $2 AND t.visible_at < coalesce($4::timestamptz, clock_timestamp()) - $5::interval ORDER BY t.visible_at LIMIT $3) k) o`

@@ -29,6 +29,8 @@ type NoInstanceError struct {
 	Run       int // 0: any
 	// Keys are a few that are there, around the one asked for; Sagas are those that have instances, when this one has none.
 	Keys, Sagas []string
+	// Letters are dead letters of the saga that are of a stream with this key: what should have begun it may be among them.
+	Letters []uuid.UUID
 }
 
 // Error says what is near, and how to list all.
@@ -38,6 +40,8 @@ func (e *NoInstanceError) Error() string {
 		text = fmt.Sprintf("saga: no run %d of instance %q of %q", e.Run, e.Key, e.Saga)
 	}
 	switch {
+	case len(e.Letters) > 0:
+		return text + ": what should have begun it may be a letter; see `daybook deadletter show " + e.Letters[0].String() + "`"
 	case len(e.Keys) > 0:
 		return text + ": near it are " + opList(e.Keys) + "; `daybook saga list " + shellWord(e.Saga) + "` lists them"
 	case len(e.Sagas) > 0:
