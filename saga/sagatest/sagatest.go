@@ -200,11 +200,16 @@ func (s *Scenario) record(name string, event any) (*eventstore.RecordedEvent, an
 // resolve finds what the event answers: a key, or the command of the one step that waits for it.
 func (s *Scenario) resolve(name string, in *flow.Input) {
 	s.t.Helper()
-	keyed := s.keyed(name, in)
-	wire := in.Event.Type
+	if s.keyed(name, in) {
+		return
+	}
+	if _, starts, err := s.parts.Machine.Starts(in.Event, in.Payload); err == nil && starts {
+		in.ByKey = true // one more beginning of what is under way
+		return
+	}
 	var waiting, others []string
 	if asker, ok := s.parts.Machine.(flow.Asker); ok {
-		for _, step := range asker.AnsweredBy(s.i, wire) {
+		for _, step := range asker.AnsweredBy(s.i, in.Event.Type) {
 			if s.i.Step(step).State == flow.Waiting {
 				waiting = append(waiting, step)
 			} else {
@@ -215,17 +220,13 @@ func (s *Scenario) resolve(name string, in *flow.Input) {
 	if len(waiting) == 0 {
 		waiting = others
 	}
-	switch {
-	case keyed:
-	case len(waiting) == 1:
+	switch len(waiting) {
+	case 0:
+		s.fatalf("%s: %T answers no command that was sent, and no key finds the instance", name, in.Payload)
+	case 1:
 		s.caused(name, waiting[0], 0, in)
-	case len(waiting) > 1:
-		s.fatalf("%s: %T answers each of %s: say which with WhenCausedBy", name, in.Payload, strings.Join(waiting, ", "))
 	default:
-		if _, starts, err := s.parts.Machine.Starts(in.Event, in.Payload); err != nil || !starts {
-			s.fatalf("%s: %T answers no command that was sent, and no key finds the instance", name, in.Payload)
-		}
-		in.ByKey = true
+		s.fatalf("%s: %T answers each of %s: say which with WhenCausedBy", name, in.Payload, strings.Join(waiting, ", "))
 	}
 }
 

@@ -1,0 +1,240 @@
+package saga_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/daybook-go/daybook/internal/flow"
+	"github.com/daybook-go/daybook/saga"
+	"github.com/daybook-go/daybook/saga/sagatest"
+)
+
+// parcel asks one carrier after the other, until one takes it.
+type parcel struct {
+	Order   string
+	Asked   int
+	Ends    int
+	Reminds int
+}
+
+func startParcel(e saga.Event[orderPlaced]) parcel { return parcel{Order: e.Stream.ID} }
+
+func (p parcel) ask(fx *saga.Effects) parcel {
+	p.Asked++
+	fx.Send("ask", p.Order, handOver{})
+	fx.After("remind", time.Minute)
+	return p
+}
+
+func (p parcel) placed(_ saga.Event[orderPlaced], fx *saga.Effects) parcel { return p.ask(fx) }
+
+func (p parcel) refused(_ saga.Event[noCarrier], fx *saga.Effects) parcel {
+	if fx.Command() != "ask" {
+		panic("caused by " + fx.Command())
+	}
+	if p.Asked == 3 {
+		fx.Cancel("remind")
+		fx.Compensated()
+		return p
+	}
+	return p.ask(fx)
+}
+
+func (p parcel) shipped(_ saga.Event[shipped], fx *saga.Effects) parcel {
+	fx.Complete()
+	return p
+}
+
+func (p parcel) paidBack(_ saga.Event[paymentTaken], fx *saga.Effects) parcel {
+	fx.Undo("ask", p.Order, releaseStock{})
+	return p
+}
+
+func (p parcel) remind(fx *saga.Effects) parcel {
+	p.Reminds++
+	fx.Send("tell", "ada", tell{})
+	return p
+}
+
+func (p parcel) reply(r saga.Reply, fx *saga.Effects) parcel {
+	p.Ends++
+	switch {
+	case r.Undo && r.State == saga.ReplyDone:
+		fx.Compensated()
+	case r.Name == "ask" && r.State != saga.ReplyDone:
+		fx.Stuck("ask", r.Reason)
+	}
+	return p
+}
+
+func (p parcel) cancel(fx *saga.Effects) parcel {
+	fx.Undo("ask", p.Order, releaseStock{})
+	return p
+}
+
+func parcelFlow() saga.Flow[parcel] {
+	return saga.Flow[parcel]{
+		Name: "parcel", Version: 1, Events: shopEvents, Start: saga.StartOn(startParcel),
+		Reactions: []saga.Reaction[parcel]{
+			saga.React(parcel.placed), saga.React(parcel.refused), saga.React(parcel.shipped),
+			saga.ReactKey(payment, parcel.paidBack), saga.ReactTimer("remind", parcel.remind),
+			saga.ReactReply(parcel.reply), saga.ReactCancel(parcel.cancel),
+		},
+	}
+}
+
+var parcelDefinition = saga.Define(parcelFlow())
+
+func asked(t *testing.T, d saga.Definition) *sagatest.Scenario {
+	t.Helper()
+	return sagatest.For(t, d).In("order-812").When(orderPlaced{}).ThenSends(handOver{})
+}
+
+func TestFlows(t *testing.T) {
+	t.Parallel()
+	asked(t, parcelDefinition).ThenAwaits("an answer to ask (handOver to 812)").
+		When(shipped{}).ThenNothing().ThenCompleted().
+		When(noCarrier{}).ThenNothing().ThenCompleted()
+	asked(t, parcelDefinition).
+		After(time.Minute).ThenSends(tell{}).
+		WhenReply("tell", saga.ReplyDone).ThenNothing().
+		WhenCausedBy("ask", noCarrier{}).ThenSends(handOver{}).
+		WhenCausedBy("ask", noCarrier{}).ThenSends(handOver{}).
+		ThenState(parcel{Order: "812", Asked: 3, Ends: 1, Reminds: 1}).
+		WhenCausedBy("ask", noCarrier{}).ThenNothing().ThenCompensated().
+		After(time.Hour).ThenNothing()
+	asked(t, parcelDefinition).When(paymentTaken{Order: "812"}).ThenSends(releaseStock{}).ThenRunning().ThenAwaits("ask to be undone").
+		WhenReply("ask", saga.ReplyDone).ThenCompensated()
+	asked(t, parcelDefinition).When(orderPlaced{}).ThenNothing()
+}
+
+func TestFlowsAreStuck(t *testing.T) {
+	t.Parallel()
+	asked(t, parcelDefinition).WhenReply("ask", saga.ReplyRefused, "closed").ThenStuck("dead_letter").ThenAwaits("somebody to decide").
+		WhenOperatorIsRefused(sagatest.Retry, "ask", "only reactions make new ones").
+		WhenOperator(sagatest.Cancel, "").ThenSends(releaseStock{}).ThenRunning().
+		WhenOperator(sagatest.Retry, "ask").ThenSends(releaseStock{}).
+		WhenOperator(sagatest.Mark, "ask").ThenCompensated().
+		WhenOperatorIsRefused(sagatest.Cancel, "", "is compensated")
+	// Without a reaction to replies it is stuck by itself.
+	f := parcelFlow()
+	f.Reactions = append(f.Reactions[:5:5], saga.ReactTimer("other", func(p parcel, fx *saga.Effects) parcel { return p }))
+	d := saga.Define(f)
+	asked(t, d).WhenOperatorIsRefused(sagatest.Cancel, "", "does not say how").
+		WhenOperator(sagatest.Retry, "ask").ThenSends(handOver{}).
+		WhenReply("ask", saga.ReplyDone).ThenRunning().
+		When(paymentTaken{Order: "812"}).ThenSends(releaseStock{}).
+		WhenReply("ask", saga.ReplyFailed, "gone").ThenStuck("compensation_failed").
+		WhenOperator(sagatest.Mark, "ask").ThenRunning()
+	asked(t, d).WhenReply("ask", saga.ReplyExpired).ThenStuck("dead_letter").
+		WhenOperatorIsRefused(sagatest.Answer, "tell", "no such command").
+		WhenOperatorIsRefused(sagatest.Mark, "ask", "use what fits").
+		WhenOperator(sagatest.Answer, "ask").ThenRunning()
+}
+
+func TestFlowsAnsweredByHand(t *testing.T) {
+	t.Parallel()
+	m, i, fx := started(t, parcelDefinition)
+	if len(fx.Commands) != 1 || fx.Timers[0].Name != "remind" {
+		t.Fatalf("%+v", fx)
+	}
+	in := flow.Input{Now: noon, Action: &flow.Action{Name: flow.ActionAnswer, Step: "ask", Event: event(t, shipped{}).Event, Actor: "ada", Reason: "seen"}}
+	fx, err := m.React(t.Context(), plain{}, i, in)
+	if err != nil || i.State != flow.Completed || !fx.CancelAll || len(fx.Closed) != 1 {
+		t.Errorf("%v, %s, %+v", err, i.State, fx)
+	}
+}
+
+func TestWhatAFlowMustNotDo(t *testing.T) {
+	t.Parallel()
+	for text, react := range map[string]func(fx *saga.Effects){
+		"nothing reacts to it":      func(fx *saga.Effects) { fx.After("never", 1) },
+		"no such command was sent":  func(fx *saga.Effects) { fx.Undo("never", "", tell{}) },
+		`command "Not A Name"`:      func(fx *saga.Effects) { fx.Send("Not A Name", "", tell{}) },
+		`command "completed"`:       func(fx *saga.Effects) { fx.Stuck("completed", "") },
+		"prepare saga_test.tell of": func(fx *saga.Effects) { fx.Send("tell", "", tell{}) },
+	} {
+		d := saga.Define(saga.Flow[parcel]{
+			Name: "f", Version: 1, Events: shopEvents, Start: saga.StartOn(startParcel),
+			Reactions: []saga.Reaction[parcel]{
+				saga.React(func(p parcel, _ saga.Event[orderPlaced], fx *saga.Effects) parcel { react(fx); return p }),
+			},
+		})
+		parts, err := d.Parts()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, err = parts.Machine.Begin(t.Context(), plain{errors.New("unknown")}, flow.Ref{Saga: "f", Key: "1", Run: 1}, event(t, orderPlaced{}))
+		if err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("want %q in the error, got %v", text, err)
+		}
+	}
+}
+
+var cancelUnpaid = saga.After("cancel-unpaid", 15*time.Minute, shopEvents,
+	saga.When(func(e saga.Event[orderPlaced]) (string, cancelOrder) { return e.Stream.ID, cancelOrder{"not paid"} }),
+	saga.Unless(payment))
+
+func unpaid(t *testing.T) *sagatest.Scenario {
+	t.Helper()
+	return sagatest.For(t, cancelUnpaid).In("order-812").When(orderPlaced{}).ThenNothing()
+}
+
+func TestDelayedCommands(t *testing.T) {
+	t.Parallel()
+	unpaid(t).ThenAwaits("the time to send cancelOrder to 812").
+		After(15*time.Minute-1).ThenNothing().ThenRunning().
+		After(1).ThenSendsTo("812", cancelOrder{"not paid"}).
+		When(paymentTaken{Order: "812"}).ThenNothing().ThenRunning().
+		WhenReply("send", saga.ReplyDone).ThenCompleted().
+		When(orderPlaced{}).ThenNothing().ThenRunning()
+	unpaid(t).When(paymentTaken{Order: "812"}).ThenNothing().ThenCompleted().After(time.Hour).ThenNothing()
+	unpaid(t).When(orderPlaced{}).ThenNothing().After(15*time.Minute).ThenSends(cancelOrder{"not paid"}).
+		WhenReply("send", saga.ReplyFailed).ThenNothing().ThenAwaits("the next attempt").
+		After(time.Minute).ThenSends(cancelOrder{"not paid"}).
+		WhenReply("send", saga.ReplyRefused, "it is paid").ThenCompleted()
+	unpaid(t).WhenOperator(sagatest.Cancel, "").ThenCompleted().WhenOperatorIsRefused(sagatest.Cancel, "", "it has ended")
+	unpaid(t).WhenOperator(sagatest.Retry, "").ThenSends(cancelOrder{"not paid"}).
+		WhenOperatorIsRefused(sagatest.Cancel, "", "does not fit").
+		WhenOperator(sagatest.Retry, "").ThenSends(cancelOrder{"not paid"}).
+		WhenOperator(sagatest.Answer, "send").ThenCompleted()
+}
+
+func TestADelayCountsFromTheEvent(t *testing.T) {
+	t.Parallel()
+	_, i, fx := started(t, cancelUnpaid)
+	if timer := fx.Timers[0]; timer.After != 15*time.Minute || !timer.From.Equal(noon.Truncate(time.Microsecond)) {
+		t.Errorf("the timer is %+v", timer)
+	}
+	if i.Key != "812" {
+		t.Errorf("the key is %q", i.Key)
+	}
+}
+
+func TestReactors(t *testing.T) {
+	t.Parallel()
+	d := saga.NewReactor("thanks", shopEvents,
+		saga.When(func(e saga.Event[shipped]) (string, tell) { return e.Stream.ID, tell{} }),
+		saga.WhenEach(func(e saga.Event[orderPlaced], send func(string, any)) {
+			for range e.Payload.Cents {
+				send("", invoice{})
+			}
+		}))
+	sagatest.For(t, d).In("order-812").When(shipped{}).ThenSendsTo("812", tell{}).
+		When(orderPlaced{"ada", 2}).ThenSends(invoice{}, invoice{}).
+		When(orderPlaced{"ada", 0}).ThenNothing()
+	parts, err := d.Parts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := event(t, orderPlaced{"ada", 2})
+	commands, err := parts.Reactor.Commands(t.Context(), plain{}, in.Event, in.Payload)
+	if err != nil || len(commands) != 2 || commands[1].ID != flow.ReactorCommandID("thanks", in.Event.ID, 1) || commands[0].ID == commands[1].ID {
+		t.Errorf("%v, %+v", err, commands)
+	}
+	if _, err := parts.Reactor.Commands(t.Context(), plain{errors.New("unknown")}, in.Event, in.Payload); err == nil {
+		t.Error("a command that the bus does not know is sent")
+	}
+}
