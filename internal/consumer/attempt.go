@@ -94,6 +94,9 @@ func (t *Tenure) attempt(ctx context.Context, s *session, events []eventstore.Re
 	go func() {
 		m := made{s: s, err: errGone, user: true}
 		defer func() {
+			if m.s == nil {
+				m.s = c.s // when the goroutine was ended
+			}
 			if c.end() {
 				done <- m
 			}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -226,6 +227,45 @@ func TestTimeIsOverForAHandlerThatWatches(t *testing.T) {
 	w.plan(0, 0, 0, "true")
 	w.becomes("waits", "")
 	w.becomes("asks", "")
+}
+
+// A handler that ends its goroutine has failed, and keeps no connection: there are three.
+func TestAHandlerThatEndsItsGoroutine(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	bad := turned("bad")
+	w.handle = func(_ context.Context, _ pgx.Tx, e eventstore.RecordedEvent) error {
+		if bad.is(string(e.Data)) {
+			runtime.Goexit()
+		}
+		return nil
+	}
+	w.append("bad", "bad")
+	at := w.append("good", "good")
+	w.run(w.worker(Config{RetryBase: time.Millisecond, RetryCap: 2 * time.Millisecond, Attempts: 8}))
+	w.reaches(at)
+	w.becomes("bad", "parked")
+	if l := w.letter("bad"); l.Attempts != 8 || l.Errors[0] != errGone.Error() {
+		t.Errorf("the letter is %+v", l)
+	}
+	bad.off("bad")
+	w.plan(0, 0, 0, "true")
+	w.becomes("bad", "")
+}
+
+// BenchmarkAttempt measures what it costs that a transaction's handlers run in a goroutine of their own.
+func BenchmarkAttempt(b *testing.B) {
+	for _, timeout := range []time.Duration{0, DefaultTimeout} {
+		b.Run(timeout.String(), func(b *testing.B) {
+			t := &Tenure{w: &Worker{cfg: Config{Timeout: timeout}.withDefaults()}, work: context.Background()}
+			events := make([]eventstore.RecordedEvent, 1)
+			for b.Loop() {
+				if _, err := t.attempt(t.work, nil, events, func(context.Context, *call) made { return made{} }); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
 }
 
 // With OnFailure Stop a handler that hangs has its attempts in place, and then the consumer stops just before it.
