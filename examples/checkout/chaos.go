@@ -17,7 +17,7 @@ const (
 	// processes is how many workers there are under -chaos.
 	processes = 2
 	// lives is the longest time that a worker lives; the shortest is a tenth of it.
-	lives = 8 * time.Second
+	lives = 12 * time.Second
 )
 
 // chaos has workers that are processes, and kills them.
@@ -44,8 +44,10 @@ func (c *chaos) run(ctx context.Context) error {
 	for i := range processes {
 		chance := rand.New(rand.NewPCG(uint64(c.seed), uint64(i)))
 		all.Go(func() {
+			longest := lives / 4 // at first, so that a short run has deaths too
 			for ctx.Err() == nil && errs[i] == nil {
-				errs[i] = c.life(ctx, path, lives/10+time.Duration(chance.Int64N(int64(lives*9/10))))
+				errs[i] = c.life(ctx, path, lives/10+time.Duration(chance.Int64N(int64(longest-lives/10))))
+				longest = lives
 			}
 		})
 	}

@@ -25,8 +25,12 @@ import (
 	"github.com/daybook-go/daybook/saga"
 )
 
-// writers is how many customers order at the same time.
-const writers = 8
+const (
+	// writers is how many customers order at the same time.
+	writers = 8
+	// connections are for the customers, the payment provider and its webhooks.
+	connections = 16
+)
 
 // checkout is a run of the program.
 func (p *program) checkout(ctx context.Context, s settings) error {
@@ -39,7 +43,12 @@ func (p *program) checkout(ctx context.Context, s settings) error {
 		return err
 	}
 	defer release()
-	pool, err := pgxpool.New(ctx, url)
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return fmt.Errorf("the database's URL: %w", err)
+	}
+	config.MaxConns = max(config.MaxConns, connections)
+	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return fmt.Errorf("connect to the database: %w", err)
 	}

@@ -76,7 +76,7 @@ func (r *running) settled(ctx context.Context) (*audit.Books, error) {
 		}
 		if time.Since(told) > tellEvery {
 			told = time.Now()
-			fmt.Fprintf(r.notes, "under way: %d, of which are compensated %d, stuck %d\n", now.left(), now.compensating, now.stuck)
+			fmt.Fprintf(r.notes, "under way: %d, of which %d are being compensated, and %d are stuck\n", now.left(), now.compensating, now.stuck)
 		}
 		select {
 		case <-tick.C:

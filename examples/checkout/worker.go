@@ -31,11 +31,11 @@ const (
 	// silent when another one publishes.
 	silence = 250 * time.Millisecond
 	// clientPatience is how long a handler waits for the payment provider.
-	clientPatience = 500 * time.Millisecond
+	clientPatience = 750 * time.Millisecond
 	// attempts is how often it asks before nobody knows what became of the money.
 	attempts = 2
 	// atOnce is how many commands are carried out at the same time: most of their time is waiting for the provider.
-	atOnce = 32
+	atOnce = 64
 	// batch is how many are carried out before the next are read: one that waits for the provider keeps those waiting.
 	batch = 1000
 )
