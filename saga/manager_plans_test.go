@@ -1,0 +1,107 @@
+package saga
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/daybook-go/daybook/eventstore/postgres/postgrestest"
+)
+
+// statementTracer keeps the statements of a pool about sagas, with their last arguments.
+type statementTracer struct {
+	mu   sync.Mutex
+	seen map[string][]any
+}
+
+func (tr *statementTracer) keep(sql string, args []any) {
+	if !strings.Contains(sql, ".saga") && !strings.Contains(sql, ".timers") {
+		return
+	}
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.seen[sql] = args
+}
+
+func (tr *statementTracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	tr.keep(data.SQL, data.Args)
+	return ctx
+}
+func (*statementTracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (tr *statementTracer) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	for _, q := range data.Batch.QueuedQueries {
+		tr.keep(q.SQL, q.Arguments)
+	}
+	return ctx
+}
+func (*statementTracer) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (*statementTracer) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+
+// Each statement finds its rows by conditions of an index.
+func TestPlansOfStatements(t *testing.T) {
+	t.Parallel()
+	w := newScriptWorld(t, script(1), again{})
+	w.exec("ANALYZE daybook.sagas, daybook.saga_commands, daybook.saga_history, daybook.timers, daybook.saga_inputs, daybook.saga_plans, daybook.saga_plan_items")
+	w.idle(500)
+	cfg, err := pgxpool.ParseConfig(postgrestest.URL(w.pool))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr := &statementTracer{seen: map[string][]any{}}
+	cfg.ConnConfig.Tracer = tr
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	m, err := NewManager(pool, w.store.Log(), w.post, quick(), script(1), again{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := w.start(m)
+	w.walkThrough(m, "x", "idle-1", 5)
+	w.open("y", "script fail")
+	w.becomes("stuck", "dead_letter", "SELECT stuck FROM daybook.sagas WHERE key = 'y'")
+	stop()
+	for sql, args := range tr.seen {
+		plan := w.explain(sql, args)
+		lines := strings.Split(plan, "\n")
+		for n, line := range lines {
+			switch {
+			case strings.Contains(line, "Seq Scan on saga"), strings.Contains(line, "Seq Scan on timers"):
+				t.Errorf("a table is read whole:\n%s\n%s", sql, plan)
+			case strings.Contains(line, "Index") && strings.Contains(line, "Scan using") && (n+1 == len(lines) || !strings.Contains(lines[n+1], "Index Cond")):
+				t.Errorf("an index is read whole: %s\n%s\n%s", line, sql, plan)
+			}
+		}
+	}
+	if len(tr.seen) < 25 {
+		t.Errorf("only %d statements were seen", len(tr.seen))
+	}
+}
+
+// explain is the plan of a statement as the manager's transactions would have it.
+func (w *scriptWorld) explain(sql string, args []any) string {
+	w.t.Helper()
+	tx, err := w.pool.Begin(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if _, err := tx.Exec(w.t.Context(), planSQL); err != nil {
+		w.t.Fatal(err)
+	}
+	rows, err := tx.Query(w.t.Context(), "EXPLAIN "+sql, args...)
+	if err != nil {
+		w.t.Fatalf("%v\n%s", err, sql)
+	}
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		w.t.Fatalf("%v\n%s", err, sql)
+	}
+	return strings.Join(lines, "\n")
+}
