@@ -270,6 +270,6 @@ const (
 	plainPlanSQL  = `SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off`
 	plainClaimSQL = `
 UPDATE daybook.timers SET owner = 'bench', visible_at = clock_timestamp() + interval '1 hour'
- WHERE ctid = ANY(ARRAY(SELECT ctid FROM daybook.timers WHERE queue || '' = $1 AND visible_at <= now() ORDER BY visible_at, name LIMIT $2))
+ WHERE ctid = ANY(ARRAY(SELECT ctid FROM daybook.timers WHERE queue || '' = $1 AND visible_at <= now() ORDER BY visible_at, id + 0 LIMIT $2))
 RETURNING name, due_at, payload`
 )

@@ -39,14 +39,14 @@ type from struct {
 
 func claim(ctx context.Context, db DB, request ClaimRequest, begin from) ([]Timer, error) {
 	var since *time.Time
-	var name string
+	var id int64
 	if begin.behind != nil {
-		since, name = &begin.behind.Visible, begin.behind.Name
+		since, id = &begin.behind.Visible, begin.behind.ID
 	}
 	b := &pgx.Batch{}
 	b.Queue(inOrderSQL)
 	b.Queue(in(request.Schema, claimSQL), request.Queue, micros(request.Now), request.Ahead.Truncate(time.Microsecond), request.Limit,
-		request.Owner, request.Lease.Truncate(time.Microsecond), since, name, begin.recent)
+		request.Owner, request.Lease.Truncate(time.Microsecond), since, id, begin.recent)
 	results := db.SendBatch(ctx, b)
 	claimed, err := readClaim(results, request.Queue)
 	if closing := results.Close(); err == nil {
@@ -76,7 +76,7 @@ func readClaim(results pgx.BatchResults, queue string) ([]Timer, error) {
 
 // earlier is the order in which timers are claimed.
 func earlier(a, b Timer) int {
-	return cmp.Or(a.Visible.Compare(b.Visible), cmp.Compare(a.Name, b.Name))
+	return cmp.Or(a.Visible.Compare(b.Visible), cmp.Compare(a.ID, b.ID))
 }
 
 // Renew makes the leases of timers last from now on, and returns those that are still held, with the new ends. Timers that a
@@ -148,17 +148,17 @@ const (
 	claimSQL = `
 WITH n AS MATERIALIZED (SELECT coalesce($2::timestamptz, clock_timestamp()) AS now),
 due AS MATERIALIZED (
-  SELECT ctid, name, visible_at FROM {schema}.timers
-   WHERE queue || '' = $1 AND (visible_at, name) > (coalesce($7::timestamptz, (SELECT now - $9::interval FROM n), '-infinity'), $8::text)
+  SELECT ctid, id, visible_at FROM {schema}.timers
+   WHERE queue || '' = $1 AND (visible_at, id + 0) > (coalesce($7::timestamptz, (SELECT now - $9::interval FROM n), '-infinity'), $8::bigint)
      AND visible_at <= (SELECT now + $3::interval FROM n)
      AND (owner = '' OR visible_at <= (SELECT now FROM n))
-   ORDER BY visible_at, name LIMIT $4::int FOR UPDATE SKIP LOCKED),
+   ORDER BY visible_at, id + 0 LIMIT $4::int FOR UPDATE SKIP LOCKED),
 claimed AS (
   UPDATE {schema}.timers SET token = token + 1, owner = $5::text, visible_at = (SELECT now + $6::interval FROM n)
    WHERE ctid = ANY(ARRAY(SELECT ctid FROM due))
   RETURNING name, id, due_at, token, visible_at, attempts, does, payload)
 SELECT c.name, c.id, c.due_at, due.visible_at, c.token, (SELECT now FROM n), c.visible_at, c.attempts, c.does, c.payload
-  FROM claimed c JOIN due ON due.name = c.name`
+  FROM claimed c JOIN due ON due.id = c.id`
 
 	// What is locked by others is left out of the update: a lock that is waited for would let the other leases pass.
 	renewSQL = `

@@ -35,6 +35,9 @@
 //     timers lock them in the order of queues and names.
 //   - A handler must hold no row of timers locked for long while it waits for something else: nobody can take over before
 //     its transaction ends. Set idle_in_transaction_session_timeout in it.
+//   - A timer that sets the next of its name finishes first, and then sets, in one transaction: setting it replaces the row.
+//   - Statements of others that want what is due write queue || ” = $1, and compare visible_at with a subquery when it is the
+//     clock: see the index in the migration. Those that look by name write queue = $1.
 //   - Two timers that are due at one moment have no order.
 //   - A name must not begin with U+10FFFF.
 //

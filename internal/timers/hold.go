@@ -21,7 +21,7 @@ type queued []*entry
 
 func (q queued) Len() int { return len(q) }
 func (q queued) Less(i, j int) bool {
-	return q[i].fire.Before(q[j].fire) || q[i].fire.Equal(q[j].fire) && q[i].Name < q[j].Name
+	return q[i].fire.Before(q[j].fire) || q[i].fire.Equal(q[j].fire) && q[i].ID < q[j].ID
 }
 func (q queued) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
 func (q *queued) Push(x any)   { *q = append(*q, x.(*entry)) }

@@ -62,7 +62,7 @@ const (
 SELECT count(*)::int, min(visible_at) FROM (
   SELECT visible_at FROM {schema}.timers
    WHERE queue || '' = $1 AND visible_at < (SELECT coalesce($2::timestamptz, clock_timestamp()) - $3::interval)
-   ORDER BY visible_at, name LIMIT $4::int) AS o`
+   ORDER BY visible_at, id + 0 LIMIT $4::int) AS o`
 
 	listSQL = `
 SELECT name, due_at, visible_at, owner, attempts, error, does, set_at FROM {schema}.timers

@@ -21,10 +21,10 @@ CREATE TABLE {schema}.timers (
   set_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
   PRIMARY KEY (queue, name)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
--- With the name, so that a claim can go on behind the last one among timers that are due at one moment. The queue is an
--- expression, so that only what asks for it by the same one uses this index: while the planner believes that a queue is small
--- it would look timers up by name in it, through all that are visible.
-CREATE INDEX timers_visible ON {schema}.timers ((queue || ''), visible_at, name);
+-- With the id, so that a claim can go on behind the last one among timers that are due at one moment. Expressions, so that
+-- only what asks for the same ones uses this index: while the planner believes that a queue is small, or the table empty, it
+-- would look timers up by name in it, through all that are there.
+CREATE INDEX timers_visible ON {schema}.timers ((queue || ''), visible_at, (id + 0));
 
 -- Deletes timers, each where its token still holds, or fails as a whole: the transaction has the effects of timers that are
 -- somebody else's now, or nobody's.
