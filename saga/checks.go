@@ -108,7 +108,8 @@ func checkState[S any](c *checks) {
 		c.fault("", "declare a struct", "the state %s is no struct", t)
 		return
 	}
-	if _, err := eventstore.Msgpack.Marshal(new(S)); err != nil {
+	// The codec looks at the whole type before it encodes a value, and a nil pointer is none that could go wrong.
+	if _, err := eventstore.Msgpack.Marshal(new(*S)); err != nil {
 		c.fault("", "change the field, or keep what it stands for", "the state %s cannot be stored: %v", t, err)
 		return
 	}
