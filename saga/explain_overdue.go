@@ -172,10 +172,6 @@ func (r *reading) overdueReplies() []Problem {
 	}
 	var all []Problem
 	for _, c := range r.current() {
-		since := c.sent()
-		if c.Where == WhereDone && c.FinishedAt.After(since) {
-			since = c.FinishedAt
-		}
 		switch {
 		case c.Where == WhereOutbox || c.Where == WherePublished || c.Where == WhereSetAside, r.now.Sub(c.sent()) <= r.overdue, r.timerOf(c.Step) != nil:
 			continue

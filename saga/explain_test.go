@@ -148,7 +148,9 @@ func TestExplainStuck(t *testing.T) {
 		commands []string
 	}{
 		{
-			"given up", flow.Running, flow.Step{Name: "hand-over", State: flow.Waiting, Intent: 1, SentAt: noon}, flow.DeadLetter, "panic: nil map",
+			"given up", flow.Running,
+			flow.Step{Name: "hand-over", State: flow.Waiting, Intent: 1, SentAt: noon},
+			flow.DeadLetter, "panic: nil map",
 			`checkout "812" is stuck at hand-over since 2026-01-02T12:00:10Z (1h), dead_letter: panic: nil map.`,
 			[]string{
 				"daybook saga retry checkout 812 --step hand-over --reason WHY", "daybook saga answer checkout 812 --step hand-over --reason WHY",
@@ -156,12 +158,16 @@ func TestExplainStuck(t *testing.T) {
 			},
 		},
 		{
-			"compensation", flow.Compensating, flow.Step{Name: "hand-over", State: flow.UndoFailed, Intent: 1, UndoIntent: 3}, flow.CompensationFailed, "refund refused: closed",
+			"compensation", flow.Compensating,
+			flow.Step{Name: "hand-over", State: flow.UndoFailed, Intent: 1, UndoIntent: 3},
+			flow.CompensationFailed, "refund refused: closed",
 			`checkout "812" is stuck at hand-over since 2026-01-02T12:00:10Z (1h), compensation_failed: refund refused: closed; it is being compensated.`,
 			[]string{"daybook saga retry checkout 812 --step hand-over --reason WHY", "daybook saga mark checkout 812 --step hand-over --reason WHY"},
 		},
 		{
-			"version", flow.Running, flow.Step{Name: "hand-over", State: flow.Done}, flow.HandlerMissing, "",
+			"version", flow.Running,
+			flow.Step{Name: "hand-over", State: flow.Done},
+			flow.HandlerMissing, "",
 			`checkout "812" is stuck since 2026-01-02T12:00:10Z (1h), handler_missing: no program that runs has version 1 of its definition.`, nil,
 		},
 	} {

@@ -26,7 +26,6 @@ func after(seconds int) time.Time { return noon.Add(time.Duration(seconds) * tim
 type rowWorld struct {
 	t    testing.TB
 	pool *pgxpool.Pool
-	sent int
 }
 
 func newRowWorld(t testing.TB) *rowWorld {

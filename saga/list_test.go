@@ -86,8 +86,14 @@ func TestListGoesThroughEverythingOnce(t *testing.T) {
 		t.Errorf("%+v, %v", page, err)
 	}
 	for _, f := range []Filter{
-		{}, {Saga: "checkout", Reason: "timer_overdue"}, {Saga: "checkout", State: "stuck"}, {Saga: "checkout", Older: -1}, {Saga: "checkout", Limit: 1001},
-		{Saga: "checkout", After: page.Next}, {Saga: "checkout", After: "x"}, {Saga: "a\x00"},
+		{},
+		{Saga: "checkout", Reason: "timer_overdue"},
+		{Saga: "checkout", State: "stuck"},
+		{Saga: "checkout", Older: -1},
+		{Saga: "checkout", Limit: 1001},
+		{Saga: "checkout", After: page.Next},
+		{Saga: "checkout", After: "x"},
+		{Saga: "a\x00"},
 	} {
 		if _, err := List(t.Context(), w.pool, f); !errors.Is(err, eventstore.ErrInvalid) {
 			t.Errorf("%+v: %v", f, err)
