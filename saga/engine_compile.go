@@ -46,6 +46,9 @@ func (p *Process[S]) machine() *processMachine {
 		}
 		m.entries = append(m.entries, entry)
 	}
+	for _, s := range m.steps {
+		m.plan = append(m.plan, s.name)
+	}
 	m.core.settle()
 	return m
 }

@@ -21,6 +21,7 @@ type core struct {
 	starts  map[string]startPlan
 	keys    map[string][]keyed
 	answers map[string]bool
+	plan    []string // the names of all steps, in order
 	state   statePlan
 }
 

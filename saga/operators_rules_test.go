@@ -3,6 +3,7 @@ package saga_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -132,6 +133,9 @@ func TestWhatIsStored(t *testing.T) {
 	data, contentType, steps, err := m.Encode(i)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if !strings.Contains(string(steps), `"plan":["reserve-stock","take-payment","hand-over","invoice","mail"]`) {
+		t.Errorf("the steps to come are not stored: %s", steps)
 	}
 	var back flow.Instance
 	if err := m.Restore(&back, data, contentType, steps); err != nil {

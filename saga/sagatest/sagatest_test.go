@@ -125,7 +125,7 @@ func TestScenariosFail(t *testing.T) {
 		}, nil},
 		"passes, undone": {nil, func(s scenario) {
 			s.Given(asked{}, given{"x"}).WhenOperator(sagatest.Cancel, "").ThenCompensates("second", "first").ThenCompensated()
-			if got := sagatest.State[talk](s); got.Text != "x" || s.Definition() != definition {
+			if got := sagatest.StateOf[talk](s); got.Text != "x" || s.Definition() != definition {
 				panic(got)
 			}
 		}, nil},

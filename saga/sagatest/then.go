@@ -166,13 +166,13 @@ func (s *Scenario) ThenAwaits(text string) *Scenario {
 	return s
 }
 
-// State returns the state, to look at a part of it by hand. S is the type of the definition's state.
-func State[S any](s *Scenario) S {
+// StateOf returns the state, to look at a part of it by hand. S is the type of the definition's state.
+func StateOf[S any](s *Scenario) S {
 	s.t.Helper()
-	s.begun("State")
+	s.begun("StateOf")
 	state, ok := s.i.Data.(S)
 	if !ok {
-		s.fatalf("State: the state is a %T, not a %s", s.i.Data, reflect.TypeFor[S]())
+		s.fatalf("StateOf: the state is a %T, not a %s", s.i.Data, reflect.TypeFor[S]())
 	}
 	return state
 }
