@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/daybook-go/daybook/internal/testscale"
 )
 
 // judge is another reading of an expression with plain fields: which values each of them has.
@@ -159,9 +161,13 @@ var zones = []string{"Europe/Berlin", "America/New_York", "Australia/Lord_Howe"}
 func TestTwoYearsOfSlots(t *testing.T) {
 	t.Parallel()
 	from, to := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2029, 1, 1, 0, 0, 0, 0, time.UTC)
-	for _, zone := range zones {
+	for i, zone := range zones {
 		t.Run(zone, func(t *testing.T) {
 			t.Parallel()
+			to := to
+			if i > 0 && testscale.Factor() < 1 { // both changes
+				to = from.AddDate(1, 0, 0)
+			}
 			l, err := time.LoadLocation(zone)
 			if err != nil {
 				t.Fatal(err)
