@@ -107,7 +107,7 @@ func (k *keeper) item(ctx context.Context, tx pgx.Tx, t *turn, i *planItem) erro
 		return nil
 	}
 	b := &pgx.Batch{}
-	t.load(b, nil, nil, []place{{*i.key, *i.run}}, nil)
+	t.load(b, nil, nil, []place{{*i.key, *i.run}})
 	if err := tx.SendBatch(ctx, b).Close(); err != nil {
 		return fmt.Errorf("saga: lock an instance of plan %s: %w", i.plan, err)
 	}

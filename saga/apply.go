@@ -92,6 +92,11 @@ func (u *unit) look(e *eventstore.RecordedEvent) (concern, error) {
 		}
 		c.views = append(c.views, v)
 	}
+	if len(c.views) == 0 { // a version reads it that is not here
+		if id, err := uuid.Parse(e.Metadata.CausationID); err == nil {
+			c.cause = id
+		}
+	}
 	return c, nil
 }
 
@@ -116,7 +121,6 @@ type eventPlan struct {
 func (p *eventPlan) Load(b *pgx.Batch) {
 	p.turn = p.u.turn()
 	var keys, causes []string
-	var starts []startEvent
 	for _, c := range p.events {
 		if c.cause != uuid.Nil {
 			causes = append(causes, c.cause.String())
@@ -125,11 +129,10 @@ func (p *eventPlan) Load(b *pgx.Batch) {
 			keys = append(keys, v.keys...)
 			if v.starts {
 				keys = append(keys, v.start)
-				starts = append(starts, startEvent{v.start, c.event.ID})
 			}
 		}
 	}
-	p.turn.load(b, distinct(keys), distinct(causes), nil, starts)
+	p.turn.load(b, distinct(keys), distinct(causes), nil)
 }
 
 func distinct(texts []string) []string {
@@ -193,6 +196,9 @@ func (p *eventPlan) one(ctx context.Context, i int, seen map[sight]bool) error {
 	for n := range c.views {
 		v := &c.views[n]
 		if v.starts {
+			if seen[sight{place{key: v.start}, c.event.ID}] {
+				continue // it began a run, or was noted by one
+			}
 			if err := p.start(ctx, v, s, tell, told); err != nil {
 				return err
 			}
@@ -212,13 +218,11 @@ func (p *eventPlan) one(ctx context.Context, i int, seen map[sight]bool) error {
 	return nil
 }
 
-// start begins an instance, unless one is under way, which sees the event then, or the event has begun one before.
+// start begins an instance, unless one is under way, which sees the event then.
 func (p *eventPlan) start(ctx context.Context, v *view, s stimulus, tell func(*instance, *view, stimulus) error, told map[*instance]bool) error {
 	t := p.turn
 	last := t.latest[v.start]
 	switch {
-	case t.begun[v.start][s.Event.ID]:
-		return nil
 	case last != nil && !last.ended():
 		own := v
 		if last.machine != nil && last.machine != v.machine {
@@ -247,7 +251,7 @@ func (in *instance) ended() bool {
 	return in.over
 }
 
-// sight is an event that an instance has seen.
+// sight is an event that an instance has seen; with run 0, any run of it.
 type sight struct {
 	place
 	event uuid.UUID
@@ -268,8 +272,8 @@ func (p *eventPlan) repeats(ctx context.Context, tx pgx.Tx) (map[sight]bool, err
 			suspect(t.instances[o.place], c.event)
 		}
 		for _, v := range c.views {
-			if v.starts {
-				suspect(t.latest[v.start], c.event)
+			if last := t.latest[v.start]; v.starts && last != nil && c.event.Position.Ordinal() <= last.position {
+				suspects = append(suspects, sight{last.place, c.event.ID}, sight{place{key: v.start}, c.event.ID})
 			}
 			for _, key := range v.keys {
 				suspect(t.latest[key], c.event)
@@ -309,4 +313,5 @@ func (u *unit) seen(ctx context.Context, tx pgx.Tx, suspects []sight) (map[sight
 
 const seenSQL = `
 SELECT u.key, u.run, u.event FROM unnest($2::text[], $3::int[], $4::text[]) u(key, run, event)
- WHERE EXISTS (SELECT FROM {schema}.saga_history h WHERE h.saga = $1 AND h.key = u.key AND h.run = u.run AND h.event = u.event::uuid)`
+ WHERE u.run > 0 AND EXISTS (SELECT FROM {schema}.saga_history h WHERE h.saga = $1 AND h.key = u.key AND h.run = u.run AND h.event = u.event::uuid)
+    OR u.run = 0 AND EXISTS (SELECT FROM {schema}.saga_history h WHERE h.saga = $1 AND h.key = u.key AND h.event = u.event::uuid)`

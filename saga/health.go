@@ -20,7 +20,7 @@ func (m *Manager) Health(ctx context.Context) eventstore.Health {
 	}
 	keepers := m.keepers.Load()
 	for n, u := range m.units {
-		m.add(&h, fmt.Sprintf("saga %s events", u.name), u.events.Status())
+		m.add(&h, fmt.Sprintf("saga %s events", u.name), u.events.Load().Status())
 		m.add(&h, fmt.Sprintf("saga %s replies", u.name), u.replies.Status())
 		if r := m.runners[n]; r != nil {
 			part := r.Health(ctx)

@@ -163,7 +163,7 @@ func (k *keeper) take(ctx context.Context, p place) (bool, error) {
 func (k *keeper) takeSome(ctx context.Context, p place, limit int) (taken, at int, err error) {
 	u := k.u
 	t := u.turn()
-	err = u.transact(ctx, k.db, func(b *pgx.Batch) { t.load(b, nil, nil, []place{p}, nil) }, func(ctx context.Context, tx pgx.Tx, b *pgx.Batch) error {
+	err = u.transact(ctx, k.db, func(b *pgx.Batch) { t.load(b, nil, nil, []place{p}) }, func(ctx context.Context, tx pgx.Tx, b *pgx.Batch) error {
 		in := t.instances[p]
 		if in == nil || in.paused || in.machine == nil || in.held == 0 {
 			return errNothing
@@ -248,7 +248,7 @@ func (k *keeper) cannot(ctx context.Context, p place, f *failing, cause error) e
 	f.next = time.Now().Add(k.u.cfg.policy().WithDefaults().Cap)
 	text := retry.Text(fmt.Sprintf("what was kept for it failed %d times: %v", f.attempts, cause))
 	t := k.u.turn()
-	err := k.u.transact(ctx, k.db, func(b *pgx.Batch) { t.load(b, nil, nil, []place{p}, nil) }, func(_ context.Context, _ pgx.Tx, b *pgx.Batch) error {
+	err := k.u.transact(ctx, k.db, func(b *pgx.Batch) { t.load(b, nil, nil, []place{p}) }, func(_ context.Context, _ pgx.Tx, b *pgx.Batch) error {
 		in := t.instances[p]
 		if in == nil || in.facts.Stuck.Reason != "" && in.facts.Stuck.Reason != flow.HandlerMissing {
 			return errNothing

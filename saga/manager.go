@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/internal/consumer"
 	"github.com/daybook-go/daybook/internal/flow"
 	"github.com/daybook-go/daybook/internal/timers"
@@ -132,7 +133,11 @@ func (m *Manager) equip(u *unit, source Source, sender Sender) error {
 	ref := func(name string) consumer.Ref {
 		return consumer.Ref{Store: m.schema, Name: name, Version: consumerVersion}
 	}
-	u.events = consumer.New(consumer.Spec{Ref: ref(consumerName(u.name)), Filter: u.filter(), Applier: eventApplier{u}}, source, inner)
+	u.worker = func() *consumer.Worker {
+		filter := eventstore.Filter{Types: u.types}
+		return consumer.New(consumer.Spec{Ref: ref(consumerName(u.name)), Filter: filter, Applier: eventApplier{u}}, source, inner)
+	}
+	u.events.Store(u.worker())
 	u.replies = consumer.New(consumer.Spec{Ref: ref(repliesName(u.name)), Applier: replyApplier{u, decode}}, told, inner)
 	if u.reactor != nil {
 		m.runners = append(m.runners, nil)
@@ -155,11 +160,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		return errors.New("saga: run: the manager runs already: make another Manager, or call Run once")
 	}
 	defer m.running.Store(false)
-	var workers []*consumer.Worker
-	for _, u := range m.units {
-		workers = append(workers, u.events, u.replies)
-	}
-	db, err := consumer.Pool(context.WithoutCancel(ctx), m.pool, len(workers))
+	db, err := consumer.Pool(context.WithoutCancel(ctx), m.pool, 2*len(m.units))
 	if err != nil {
 		return fmt.Errorf("saga: run: %w", err)
 	}
@@ -174,16 +175,40 @@ func (m *Manager) Run(ctx context.Context) error {
 		db.Close()
 		return fmt.Errorf("saga: run: %w", err)
 	}
+	var workers []*consumer.Worker
+	for _, u := range m.units {
+		u.events.Store(u.worker())
+		workers = append(workers, u.events.Load(), u.replies)
+	}
 	return m.runAll(ctx, db, workers)
 }
 
+// check looks whether all sagas can run, and which types of events they read.
 func (m *Manager) check(ctx context.Context, db *pgxpool.Pool) error {
 	var faults []error
 	for _, u := range m.units {
-		faults = append(faults, check(ctx, db, m.schema, u.name))
+		err := check(ctx, db, m.schema, u.name)
+		if err == nil && u.reactor == nil {
+			err = u.widen(ctx, db)
+		}
+		faults = append(faults, err)
 	}
 	return errors.Join(faults...)
 }
+
+// widen reads also what versions read that are not here: what comes for their instances is kept.
+func (u *unit) widen(ctx context.Context, db *pgxpool.Pool) error {
+	if err := db.QueryRow(ctx, u.sql.widen, u.name, u.types).Scan(&u.types); err != nil {
+		return fmt.Errorf("saga: note what %q reads: %w", u.name, err)
+	}
+	return nil
+}
+
+// widenSQL writes only what is new.
+const widenSQL = `
+WITH t AS (SELECT array(SELECT DISTINCT x.type FROM unnest($2::text[] || n.types) x(type) ORDER BY 1) AS types FROM {schema}.saga_names n WHERE n.saga = $1),
+w AS (UPDATE {schema}.saga_names n SET types = t.types FROM t WHERE n.saga = $1 AND n.types <> t.types)
+SELECT t.types FROM t`
 
 // runAll runs everything beside the consumers on connections of its own, which are closed when all of it has ended.
 func (m *Manager) runAll(ctx context.Context, db *pgxpool.Pool, workers []*consumer.Worker) error {

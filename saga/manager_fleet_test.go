@@ -65,7 +65,7 @@ func TestEightManagers(t *testing.T) {
 	}
 	events := 0
 	for _, m := range managers {
-		if m.units[0].events.Status().State == "running" {
+		if m.units[0].events.Load().Status().State == "running" {
 			events++
 		}
 	}

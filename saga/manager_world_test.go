@@ -43,7 +43,7 @@ type scripted struct {
 	name    string
 	version int
 	broken  *atomic.Bool // it fails at everything
-	kept    time.Duration
+	deaf    bool         // it reads no answers
 }
 
 func (m *scripted) Name() string               { return m.name }

@@ -53,7 +53,7 @@ func (p *replyPlan) Load(b *pgx.Batch) {
 	for i, r := range p.replies {
 		ids[i] = r.Command.String()
 	}
-	p.turn.load(b, nil, distinct(ids), nil, nil)
+	p.turn.load(b, nil, distinct(ids), nil)
 }
 
 // Apply implements [consumer.Plan]. A reply that says what is known already was given before.

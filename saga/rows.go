@@ -109,23 +109,6 @@ func (t *turn) found(rows pgx.Rows) error {
 	return err
 }
 
-// hadBegun takes which events have begun a run before.
-func (t *turn) hadBegun(rows pgx.Rows) error {
-	var key, event string
-	_, err := pgx.ForEachRow(rows, []any{&key, &event}, func() error {
-		id, err := uuid.Parse(event)
-		if err != nil {
-			return err
-		}
-		if t.begun[key] == nil {
-			t.begun[key] = map[uuid.UUID]bool{}
-		}
-		t.begun[key][id] = true
-		return nil
-	})
-	return err
-}
-
 const (
 	// planSQL: all statements of the transaction are the manager's own. They look up rows by index one by one, whatever the
 	// planner was told of the tables when they were empty.
@@ -155,8 +138,4 @@ SELECT s.key, s.run, s.version, s.state, s.stuck, s.stuck_step, s.stuck_text, s.
 	originsSQL = `
 SELECT c.command::text, c.key, c.run, c.step, c.direction, c.intent, c.state
   FROM unnest($2::text[]) u(id) JOIN {schema}.saga_commands c ON c.command = u.id::uuid WHERE c.saga = $1`
-
-	begunSQL = `
-SELECT s.key, s.started_by::text FROM unnest($2::text[], $3::text[]) u(key, event)
-  JOIN {schema}.sagas s ON s.saga = $1 AND s.key = u.key AND s.started_by = u.event::uuid`
 )

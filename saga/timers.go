@@ -45,7 +45,7 @@ func (u *unit) fire(ctx context.Context, db *pgxpool.Pool, due []timers.Timer) e
 	// Those that came together were set for different times perhaps, and by one transaction or several: time decides.
 	slices.SortStableFunc(due, func(a, b timers.Timer) int { return a.Due.Compare(b.Due) })
 	t := u.turn()
-	err := u.transact(ctx, db, func(b *pgx.Batch) { t.load(b, nil, nil, places, nil) }, func(ctx context.Context, tx pgx.Tx, b *pgx.Batch) error {
+	err := u.transact(ctx, db, func(b *pgx.Batch) { t.load(b, nil, nil, places) }, func(ctx context.Context, tx pgx.Tx, b *pgx.Batch) error {
 		held, err := timers.Held(ctx, tx, u.schema, due)
 		if err != nil {
 			return err
@@ -109,7 +109,7 @@ func (u *unit) spent(ctx context.Context, db *pgxpool.Pool, timer timers.Timer, 
 	text := retry.Text(fmt.Sprintf("timer %s failed %d times: %v", timer.Name[len(timerPrefix(ref)):], timer.Attempts+1, cause))
 	t := u.turn()
 	places := []place{{ref.Key, ref.Run}}
-	err := u.transact(ctx, db, func(b *pgx.Batch) { t.load(b, nil, nil, places, nil) }, func(ctx context.Context, tx pgx.Tx, b *pgx.Batch) error {
+	err := u.transact(ctx, db, func(b *pgx.Batch) { t.load(b, nil, nil, places) }, func(ctx context.Context, tx pgx.Tx, b *pgx.Batch) error {
 		held, err := timers.Held(ctx, tx, u.schema, []timers.Timer{timer})
 		if err != nil || len(held) == 0 {
 			return err

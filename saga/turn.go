@@ -72,7 +72,6 @@ type turn struct {
 	instances map[place]*instance
 	latest    map[string]*instance // by key, the last run
 	origins   map[uuid.UUID]origin
-	begun     map[string]map[uuid.UUID]bool // by key, the events that have begun one of its runs, of those that were asked for
 
 	order  []*instance // as they changed first
 	sends  []send
@@ -83,7 +82,6 @@ type turn struct {
 func (u *unit) turn() *turn {
 	return &turn{
 		u: u, instances: map[place]*instance{}, latest: map[string]*instance{}, origins: map[uuid.UUID]origin{},
-		begun: map[string]map[uuid.UUID]bool{},
 	}
 }
 
@@ -119,13 +117,12 @@ func safely(what string, f func() error) (err error) {
 
 // begin makes the next run of a key.
 func (t *turn) begin(ctx context.Context, m flow.Machine, key string, s stimulus) error {
+	in := &instance{version: m.Version(), machine: m, fresh: true, began: s.Event.Position.Ordinal()}
 	run := t.runs + 1
 	if last := t.latest[key]; last != nil {
-		run = max(run, last.run+1)
+		run, in.position = max(run, last.run+1), last.position // what is beyond that was seen by no run
 	}
-	in := &instance{
-		place: place{key, run}, version: m.Version(), machine: m, fresh: true, began: s.Event.Position.Ordinal(),
-	}
+	in.place = place{key, run}
 	ref := flow.Ref{Saga: t.u.name, Key: key, Run: run}
 	if err := checkKey(key); err != nil {
 		return fmt.Errorf("saga: begin %s: %w", ref, err)
@@ -268,8 +265,8 @@ func (t *turn) keep(in *instance, s stimulus) error {
 func actorOf(saga string) string { return "saga:" + saga }
 
 // load queues what finds and locks instances: the last runs of keys, those that have sent the commands that caused something,
-// and those that are named. starts are keys and the events that may begin a run of them.
-func (t *turn) load(b *pgx.Batch, keys []string, causes []string, places []place, starts []startEvent) {
+// and those that are named.
+func (t *turn) load(b *pgx.Batch, keys []string, causes []string, places []place) {
 	u := t.u
 	b.Queue(planSQL)
 	var named []string
@@ -283,20 +280,8 @@ func (t *turn) load(b *pgx.Batch, keys []string, causes []string, places []place
 	if len(causes) > 0 {
 		b.Queue(u.sql.origins, u.name, causes).Query(t.found)
 	}
-	if len(starts) > 0 {
-		var of, events []string
-		for _, s := range starts {
-			of, events = append(of, s.key), append(events, s.event.String())
-		}
-		b.Queue(u.sql.begun, u.name, of, events).Query(t.hadBegun)
-	}
 }
 
 func (t *turn) loadNow(b *pgx.Batch) {
 	b.Queue(t.u.sql.now, t.u.name, t.u.clock()).QueryRow(func(row pgx.Row) error { return row.Scan(&t.now, &t.cleaned, &t.runs) })
-}
-
-type startEvent struct {
-	key   string
-	event uuid.UUID
 }

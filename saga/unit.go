@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/internal/consumer"
 	"github.com/daybook-go/daybook/internal/flow"
 )
@@ -33,25 +32,27 @@ type unit struct {
 	sql    statements
 	policy pausing
 
-	events, replies *consumer.Worker
-	sum             totals
-	kick            chan struct{} // something to look for
-	wakeTimers      func()        // a timer was set
-	settings        string
+	worker     func() *consumer.Worker // a new one for the events
+	events     atomic.Pointer[consumer.Worker]
+	replies    *consumer.Worker
+	sum        totals
+	kick       chan struct{} // something to look for
+	wakeTimers func()        // a timer was set
+	settings   string
 }
 
 type statements struct {
-	now, lock, origins, begun, seen, insert, update, history, commands, reacted, stored, resent, close, cancelAll, hold, marked, replied string
-	look, late, inputs, taken, stuck, plan, item, acted, planned, pause, resume, freeze, thaw, revive, clean, cleanAlone                 string
+	now, lock, origins, seen, insert, update, history, commands, reacted, stored, resent, close, cancelAll, hold, marked, replied string
+	widen, look, late, inputs, taken, stuck, plan, item, acted, planned, pause, resume, freeze, thaw, revive, clean, cleanAlone   string
 }
 
 func newStatements(schema string) statements {
 	in := func(sql string) string { return strings.ReplaceAll(sql, "{schema}", pgx.Identifier{schema}.Sanitize()) }
 	return statements{
-		now: in(nowSQL), lock: in(lockSQL), origins: in(originsSQL), begun: in(begunSQL), seen: in(seenSQL), insert: in(insertSQL),
+		now: in(nowSQL), lock: in(lockSQL), origins: in(originsSQL), seen: in(seenSQL), insert: in(insertSQL),
 		update: in(updateSQL), history: in(historySQL), commands: in(commandsSQL), reacted: in(reactedSQL), stored: in(storedSQL),
 		resent: in(resentSQL), close: in(closeSQL), cancelAll: in(cancelAllSQL), hold: in(holdSQL), marked: in(markedSQL),
-		replied: in(repliedSQL), look: in(lookSQL), late: in(lateSQL), inputs: in(inputsSQL), taken: in(takenSQL), stuck: in(stuckSQL), plan: in(planRowSQL), item: in(itemSQL),
+		replied: in(repliedSQL), widen: in(widenSQL), look: in(lookSQL), late: in(lateSQL), inputs: in(inputsSQL), taken: in(takenSQL), stuck: in(stuckSQL), plan: in(planRowSQL), item: in(itemSQL),
 		acted: in(actedSQL), planned: in(plannedSQL), pause: in(pauseSQL), resume: in(resumeSQL), freeze: in(freezeSQL), thaw: in(thawSQL),
 		revive: in(reviveSQL), clean: in(cleanSQL), cleanAlone: in(cleanAloneSQL),
 	}
@@ -168,6 +169,3 @@ type pausing interface {
 	Delay(attempt int, random func() float64) time.Duration
 	Spent(attempts int) bool
 }
-
-// filter selects what the saga reads.
-func (u *unit) filter() eventstore.Filter { return eventstore.Filter{Types: u.types} }

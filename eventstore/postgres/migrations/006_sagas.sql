@@ -47,7 +47,8 @@ CREATE INDEX sagas_held ON {schema}.sagas (saga, key, run) WHERE held > 0;
 CREATE TABLE {schema}.saga_names (
   saga    text COLLATE "C" PRIMARY KEY,
   cleaned bigint NOT NULL DEFAULT 0,
-  runs    int    NOT NULL DEFAULT 0
+  runs    int    NOT NULL DEFAULT 0,
+  types   text[] NOT NULL DEFAULT '{}'                       -- of events that any version has read: what comes for a version that is missing is kept
 );
 
 -- The timeline of an instance. Rows are removed with it. There are no foreign keys: managers alone write here, and looking up
