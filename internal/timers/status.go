@@ -94,6 +94,7 @@ func (r *Runner) Health(context.Context) eventstore.Health {
 // ShutdownError says that handlers have not returned. Their timers were given back, so that they cannot finish them.
 type ShutdownError struct{ Timers []string }
 
+// Error names the first few timers.
 func (e *ShutdownError) Error() string {
 	return fmt.Sprintf("timers: run: handlers have not returned in time, of %s", shortly(e.Timers))
 }
