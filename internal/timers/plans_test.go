@@ -204,8 +204,8 @@ func TestRemovedTimersCostNothing(t *testing.T) {
 		t.Fatalf("%d timers", got)
 	}
 	execute(t, pool, `DELETE FROM daybook.timers WHERE name LIKE 'b-%'`)
+	_, _, _ = look(claimArgs(at(2000), 500)) // the first one also notes that they were removed
 	_, whole, _ := look(claimArgs(at(2000), 500))
-	_, whole, _ = look(claimArgs(at(2000), 500))
 	recent := claimArgs(at(2000), 500)
 	recent[8] = 11 * time.Second
 	if rows, visited, text := look(recent); rows != 10 || visited > 500 || whole < n/500 {
