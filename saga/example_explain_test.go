@@ -123,6 +123,7 @@ func ExampleExplain() {
 		}
 		fmt.Println("to come:", e.ToCome)
 
+		// region operate
 		// Somebody pauses it. The manager carries that out.
 		operator := saga.Operator{DB: pool, Actor: "ann", Reason: "the airport is closed"}
 		plan, err := operator.Pause(ctx, saga.Of("trip", "7"))
@@ -133,6 +134,7 @@ func ExampleExplain() {
 			return err
 		}
 		fmt.Println("plan", plan.State)
+		// endregion
 		if e, err = saga.Explain(ctx, pool, "trip", "7"); err != nil {
 			return err
 		}
