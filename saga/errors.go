@@ -11,6 +11,7 @@ type DefinitionError struct {
 	Remedy  string
 }
 
+// Error names saga, version, step, reason and remedy.
 func (e *DefinitionError) Error() string {
 	at := ""
 	if e.Step != "" {
@@ -30,6 +31,7 @@ type ActionError struct {
 	Remedy string
 }
 
+// Error names action, instance, step, reason and remedy.
 func (e *ActionError) Error() string {
 	at := ""
 	if e.Step != "" {

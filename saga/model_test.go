@@ -1,6 +1,7 @@
 package saga_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -214,7 +215,7 @@ func (w *modelWorld) run() error {
 	in := w.event(modelStart{})
 	var err error
 	var fx flow.Effects
-	w.i, fx, err = w.m.Begin(nil, plain{}, flow.Ref{Saga: "model", Key: "1", Run: 1}, in)
+	w.i, fx, err = w.m.Begin(context.Background(), plain{}, flow.Ref{Saga: "model", Key: "1", Run: 1}, in)
 	if err != nil {
 		return err
 	}
@@ -265,7 +266,7 @@ func (w *modelWorld) react(in flow.Input) error {
 	if err := w.m.Restore(w.i, data, form, steps); err != nil {
 		return err
 	}
-	fx, err := w.m.React(nil, plain{}, w.i, in)
+	fx, err := w.m.React(context.Background(), plain{}, w.i, in)
 	if err != nil {
 		return err
 	}
