@@ -21,7 +21,7 @@ import (
 
 const (
 	crashPatience = 60 * time.Second // bounds a run
-	crashLease    = 500 * time.Millisecond
+	crashLease    = 300 * time.Millisecond
 	slowFor       = 300 * time.Millisecond // a slow command waits no longer for another
 )
 
@@ -203,7 +203,8 @@ func (r *crashRun) slow(ctx context.Context, c *bus.Command) {
 		})
 	case is(r.d.late) && !r.d.held:
 		r.pass(ctx, r.d.late)
-		r.poll(ctx, crashPatience, func() bool { return r.ask("SELECT count(*) FROM daybook.saga_commands WHERE undoes = $1", c.ID) > 0 })
+		// Not necessarily its own: that of another step may come first, and is not carried out before this command has ended.
+		r.poll(ctx, crashPatience, func() bool { return r.ask("SELECT count(*) FROM daybook.saga_commands WHERE direction = 'undo'") > 0 })
 	}
 }
 
