@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// untilPlaced waits until so many orders are in the log.
-func (s shell) untilPlaced(t *testing.T, n int) {
+// until waits until so many events of a type are in the log.
+func (s shell) until(t *testing.T, event string, n int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	look := time.NewTicker(5 * time.Millisecond)
 	defer look.Stop()
-	for placed := 0; placed < n; {
-		const sql = "SELECT count(*) FROM daybook.events WHERE type = 'order.placed'"
-		if err := s.pool.QueryRow(ctx, sql).Scan(&placed); err != nil && ctx.Err() != nil {
-			t.Fatalf("%d of %d orders were placed: %v", placed, n, err) // at first the table is not there
+	for have := 0; have < n; {
+		const sql = "SELECT count(*) FROM daybook.events WHERE type = $1"
+		if err := s.pool.QueryRow(ctx, sql, event).Scan(&have); err != nil && ctx.Err() != nil {
+			t.Fatalf("%d of %d events %s are there: %v", have, n, event, err) // at first the table is not there
 		}
 		<-look.C
 	}
