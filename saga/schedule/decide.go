@@ -32,6 +32,7 @@ type decision struct {
 	missed  []missedSlot
 	start   []time.Time
 	replace bool      // what is open
+	waits   bool      // for what is open
 	last    time.Time // the last slot that is decided now; zero: none
 	next    time.Time // the first slot that is undecided
 	again   time.Time // when to look again
@@ -50,7 +51,7 @@ func (r row) decide(c calendar, now time.Time, open bool) (decision, error) {
 		return d, nil
 	}
 	if open && r.overlap == Forbid {
-		d.again = now.Add(blocked)
+		d.waits, d.again = true, now.Add(blocked)
 		return d, nil
 	}
 	for n := 0; !d.next.After(now); n++ {

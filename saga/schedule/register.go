@@ -55,6 +55,7 @@ func (r *Runner) mine(ctx context.Context) []known {
 		}
 		w.mu.Unlock()
 	}
+	slices.SortFunc(all, func(a, b known) int { return a.compare(b.key) })
 	return all
 }
 
@@ -201,10 +202,13 @@ ON CONFLICT (job, tenant) DO UPDATE SET expression = excluded.expression, zone =
        too_late = excluded.too_late, seen_at = greatest(s.seen_at, excluded.seen_at),
        next_slot = CASE WHEN s.expression = excluded.expression AND s.zone = excluded.zone THEN s.next_slot ELSE excluded.next_slot END`
 
+	// What is locked is being decided about, and seen next time.
 	seenSQL = `
-WITH n AS MATERIALIZED (SELECT coalesce($3::timestamptz, clock_timestamp()) AS now)
-UPDATE {schema}.schedules s SET seen_at = n.now FROM n, unnest($1::text[], $2::text[]) AS k(job, tenant)
- WHERE s.job = k.job AND s.tenant = k.tenant AND s.seen_at < n.now - interval '50 seconds'`
+WITH n AS MATERIALIZED (SELECT coalesce($3::timestamptz, clock_timestamp()) AS now),
+old AS MATERIALIZED (
+  SELECT s.job, s.tenant, n.now FROM n, unnest($1::text[], $2::text[]) AS k(job, tenant) JOIN {schema}.schedules s ON s.job = k.job AND s.tenant = k.tenant
+   WHERE s.seen_at < n.now - interval '50 seconds' ORDER BY s.job, s.tenant FOR UPDATE OF s SKIP LOCKED)
+UPDATE {schema}.schedules s SET seen_at = old.now FROM old WHERE s.job = old.job AND s.tenant = old.tenant`
 
 	lackingSQL = `
 SELECT k.nth::int FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS k(job, tenant, nth)

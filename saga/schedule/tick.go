@@ -56,6 +56,9 @@ func (r *Runner) decideDue(ctx context.Context, due []timers.Timer) error {
 				return err
 			}
 			t.decided[k] = d
+			if d.waits {
+				t.waits = append(t.waits, due[i])
+			}
 			if wait := d.again.Sub(now); len(t.decided) == 1 || wait < soonest {
 				soonest = wait
 			}
@@ -107,6 +110,7 @@ type tick struct {
 	now     time.Time
 	decided map[key]decision
 	gone    []timers.Timer // of schedules that nobody looks at any more
+	waits   []timers.Timer // of schedules that wait for a firing
 }
 
 func (t *tick) write(ctx context.Context, tx pgx.Tx, open map[key][]time.Time) ([]begun, error) {
@@ -126,10 +130,33 @@ func (t *tick) write(ctx context.Context, tx pgx.Tx, open map[key][]time.Time) (
 		}
 		settings = append(settings, s)
 	}
+	if len(settings) > 0 {
+		timers.Set(b, t.r.cfg.Schema, &t.now, settings)
+	}
+	if err := send(ctx, tx, b); err != nil {
+		return nil, err
+	}
+	return started, t.rearm(ctx, tx)
+}
+
+// rearm sets when to look again. What waits for a firing has been set anew by its end, if that came first.
+func (t *tick) rearm(ctx context.Context, tx pgx.Tx) error {
+	held, err := timers.Held(ctx, tx, t.r.cfg.Schema, append(t.waits, t.gone...))
+	if err != nil {
+		return err
+	}
+	still := map[key]timers.Timer{}
+	for _, timer := range held {
+		still[keyOf(timer.Name)] = timer
+	}
+	b := &pgx.Batch{}
+	var settings []timers.Setting
 	var keys []key
 	var next, last []time.Time
 	for k, d := range t.decided {
-		settings = append(settings, tickOf(k.job, k.tenant, d.again))
+		if _, ok := still[k]; ok || !d.waits {
+			settings = append(settings, tickOf(k.job, k.tenant, d.again))
+		}
 		if !d.last.IsZero() {
 			keys, next, last = append(keys, k), append(next, d.next), append(last, d.last)
 		}
@@ -139,14 +166,14 @@ func (t *tick) write(ctx context.Context, tx pgx.Tx, open map[key][]time.Time) (
 	if len(settings) > 0 {
 		timers.Set(b, t.r.cfg.Schema, &t.now, settings)
 	}
-	if len(t.gone) > 0 { // not those that were set anew by a process that knows the job again
-		held, err := timers.Held(ctx, tx, t.r.cfg.Schema, t.gone)
-		if err != nil {
-			return nil, err
+	var over []timers.Timer
+	for _, timer := range t.gone {
+		if held, ok := still[keyOf(timer.Name)]; ok {
+			over = append(over, held)
 		}
-		timers.Finish(b, t.r.cfg.Schema, held)
 	}
-	return started, send(ctx, tx, b)
+	timers.Finish(b, t.r.cfg.Schema, over)
+	return send(ctx, tx, b)
 }
 
 // replace takes the firings that are open from whoever carries them out.
