@@ -225,6 +225,7 @@ func (c *course) later(step *stepPlan, s *flow.Step) {
 func (c *course) unknown(step *stepPlan, s *flow.Step, text string) error {
 	s.Text = text
 	if c.i.State != flow.Running {
+		c.closeDo(step.name, s.Intent)
 		c.note("failed", step.name, text)
 		return nil // it is undone when its turn comes
 	}

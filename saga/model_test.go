@@ -25,6 +25,7 @@ type rules struct {
 	noTombstones bool // a receiver forgets that it was told to undo what had not come yet, and nobody asks the saga
 	newIDs       bool // what is sent again has another id
 	noLate       bool // answers that come late are lost
+	notAsked     bool // what was given up is carried out once more without asking the saga
 }
 
 func TestModel(t *testing.T) {
@@ -48,6 +49,7 @@ func TestModelNoticesWhatIsLeftOut(t *testing.T) {
 	t.Parallel()
 	for name, left := range map[string]rules{
 		"tombstones": {noTombstones: true}, "ids by intent": {newIDs: true}, "late answers": {noLate: true},
+		"asking": {notAsked: true},
 	} {
 		noticed := ""
 		for n := 0; n < 20_000 && noticed == ""; n++ {
@@ -124,12 +126,13 @@ type modelWorld struct {
 	undoes map[string]uuid.UUID
 }
 
-// message is on its way: one of a command, an event, a reply, and an effect that is about to happen outside.
+// message is on its way: one of a command, an event, a reply, an effect that is about to happen outside, and a redrive.
 type message struct {
 	command *flow.Command
 	event   any
 	reply   flow.ReplyState
 	outside bool
+	redrive bool // an operator sends what was given up once more, when its outcome is forgotten
 	origin  flow.Origin
 }
 

@@ -25,6 +25,12 @@ func (w *modelWorld) deliver() error {
 		}
 		w.queue = append(w.queue, message{event: modelDone{}, origin: m.origin})
 		return nil
+	case m.redrive:
+		if !w.closed[m.origin.ID] || w.notAsked {
+			w.log("redrive: %s %d takes effect", m.origin.Step, m.origin.Intent)
+			w.effective[m.origin.ID] = true
+		}
+		return nil
 	case m.event != nil:
 		if s := w.i.Step(m.origin.Step); w.noLate && (s.State != flow.Waiting || w.i.State != flow.Running) {
 			return nil
@@ -35,6 +41,9 @@ func (w *modelWorld) deliver() error {
 		return w.react(in)
 	}
 	w.log("reply %s to %s %s %d", m.reply, m.origin.Direction, m.origin.Step, m.origin.Intent)
+	if m.reply == flow.ReplyFailed && m.origin.Direction == flow.Do && w.chance(20) {
+		defer func() { w.queue = append(w.queue, message{redrive: true, origin: m.origin}) }()
+	}
 	return w.react(flow.Input{Reply: &flow.Reply{Command: m.origin.ID, State: m.reply}, Origin: m.origin})
 }
 

@@ -88,7 +88,7 @@ func TestLateAnswers(t *testing.T) {
 		WhenReply("take-payment", saga.ReplyDone).ThenNothing().
 		WhenReply("compensated", saga.ReplyDone).ThenCompensated()
 	end().When(late).ThenSends(refund{"late"}).
-		WhenReply("compensated", saga.ReplyDone).ThenNothing().
+		WhenReply("compensated", saga.ReplyDone).ThenNothing().ThenAwaits("take-payment to be undone").
 		WhenReply("take-payment", saga.ReplyDone).ThenNothing().ThenCompensated()
 	// After the end.
 	end().ThenCompensated().When(late).ThenSends(refund{"late"}).
