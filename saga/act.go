@@ -45,6 +45,7 @@ func (k *keeper) act(ctx context.Context) (did bool, err error) {
 	t := u.turn()
 	load := func(b *pgx.Batch) {
 		b.Queue(planSQL)
+		b.Queue(customSQL)
 		b.Queue(u.sql.plan, u.name, u.clock()).QueryRow(func(row pgx.Row) error {
 			err := row.Scan(&i.plan, &i.action, &i.step, &i.actor, &i.reason, &i.arguments, &i.rate)
 			if errors.Is(err, pgx.ErrNoRows) {

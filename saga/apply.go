@@ -313,5 +313,7 @@ func (u *unit) seen(ctx context.Context, tx pgx.Tx, suspects []sight) (map[sight
 
 const seenSQL = `
 SELECT u.key, u.run, u.event FROM unnest($2::text[], $3::int[], $4::text[]) u(key, run, event)
- WHERE u.run > 0 AND EXISTS (SELECT FROM {schema}.saga_history h WHERE h.saga = $1 AND h.key = u.key AND h.run = u.run AND h.event = u.event::uuid)
-    OR u.run = 0 AND EXISTS (SELECT FROM {schema}.saga_history h WHERE h.saga = $1 AND h.key = u.key AND h.event = u.event::uuid)`
+ CROSS JOIN LATERAL (SELECT FROM {schema}.saga_history h WHERE h.saga = $1 AND h.key = u.key AND h.run = u.run AND h.event = u.event::uuid LIMIT 1) x
+UNION ALL
+SELECT u.key, u.run, u.event FROM (SELECT * FROM unnest($2::text[], $3::int[], $4::text[]) a(key, run, event) WHERE a.run = 0) u
+ CROSS JOIN LATERAL (SELECT FROM {schema}.saga_history h WHERE h.saga = $1 AND h.key = u.key AND h.event = u.event::uuid LIMIT 1) x`

@@ -185,5 +185,6 @@ UPDATE {schema}.sagas s
        stuck_since = CASE WHEN u.missing AND s.stuck = '' THEN n.now ELSE s.stuck_since END
   FROM (SELECT coalesce($2::timestamptz, clock_timestamp()) AS now) n,
        unnest($3::text[], $4::int[], $5::int[], $6::boolean[]) AS u(key, run, n, missing)
- WHERE s.saga = $1 AND s.key = u.key AND s.run = u.run`
+ CROSS JOIN LATERAL (SELECT x.ctid AS at FROM {schema}.sagas x WHERE x.saga = $1 AND x.key = u.key AND x.run = u.run OFFSET 0) r
+ WHERE s.ctid = r.at`
 )

@@ -97,7 +97,10 @@ func (p *replyPlan) Apply(ctx context.Context, tx pgx.Tx, b *pgx.Batch) error {
 // Committed implements [consumer.Committed].
 func (p *replyPlan) Committed() { p.u.committed(p.turn) }
 
+// repliedSQL: nobody else writes to these rows meanwhile. Their instances are locked, and those of reactors are written by the
+// one owner of the replies.
 const repliedSQL = `
 UPDATE {schema}.saga_commands c SET state = u.state, code = u.code, reason = u.reason, replied_at = u.at
   FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::timestamptz[]) AS u(id, state, code, reason, at)
- WHERE c.command = u.id::uuid`
+ CROSS JOIN LATERAL (SELECT x.ctid AS place FROM {schema}.saga_commands x WHERE x.command = u.id::uuid OFFSET 0) r
+ WHERE c.ctid = r.place`

@@ -111,7 +111,8 @@ func (t *turn) found(rows pgx.Rows) error {
 
 const (
 	// planSQL: all statements of the transaction are the manager's own. They look up rows by index one by one, whatever the
-	// planner was told of the tables when they were empty.
+	// planner was told of the tables when they were empty. What is found by an array is found in a LATERAL subquery that
+	// cannot be flattened (OFFSET 0): else the planner may read all of a saga first, and the array for each row.
 	planSQL = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
   set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)`
 
@@ -126,16 +127,20 @@ WITH wanted AS MATERIALIZED (
   SELECT l.key, l.run FROM unnest($2::text[]) k(key)
    CROSS JOIN LATERAL (SELECT s.key, s.run FROM {schema}.sagas s WHERE s.saga = $1 AND s.key = k.key ORDER BY s.run DESC LIMIT 1) l
   UNION
-  SELECT c.key, c.run FROM unnest($3::text[]) u(id) JOIN {schema}.saga_commands c ON c.command = u.id::uuid WHERE c.saga = $1
+  SELECT c.key, c.run FROM unnest($3::text[]) u(id)
+   CROSS JOIN LATERAL (SELECT x.saga, x.key, x.run FROM {schema}.saga_commands x WHERE x.command = u.id::uuid OFFSET 0) c
+   WHERE c.saga = $1
   UNION
-  SELECT p.key, p.run FROM unnest($4::text[], $5::int[]) p(key, run))
+  SELECT p.key COLLATE "C", p.run FROM unnest($4::text[], $5::int[]) p(key, run))
 SELECT s.key, s.run, s.version, s.state, s.stuck, s.stuck_step, s.stuck_text, s.stuck_since, s.paused_at IS NOT NULL, s.held, s.progress,
        s.content_type, s.data, s.started_by::text, s.tenant, s.correlation_id, s.entries, s.began, s.position, s.started_at,
        s.ended_at IS NOT NULL, s.reopened
-  FROM wanted w JOIN {schema}.sagas s ON s.saga = $1 AND s.key = w.key AND s.run = w.run
- ORDER BY s.key, s.run FOR UPDATE OF s`
+  FROM (SELECT key, run FROM wanted ORDER BY key COLLATE "C", run) w
+  CROSS JOIN LATERAL (SELECT x.* FROM {schema}.sagas x WHERE x.saga = $1 AND x.key = w.key AND x.run = w.run FOR UPDATE OF x) s`
 
 	originsSQL = `
 SELECT c.command::text, c.key, c.run, c.step, c.direction, c.intent, c.state
-  FROM unnest($2::text[]) u(id) JOIN {schema}.saga_commands c ON c.command = u.id::uuid WHERE c.saga = $1`
+  FROM unnest($2::text[]) u(id)
+  CROSS JOIN LATERAL (SELECT x.* FROM {schema}.saga_commands x WHERE x.command = u.id::uuid OFFSET 0) c
+ WHERE c.saga = $1`
 )

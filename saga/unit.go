@@ -42,8 +42,8 @@ type unit struct {
 }
 
 type statements struct {
-	now, lock, origins, seen, insert, update, history, commands, reacted, stored, resent, close, cancelAll, hold, marked, replied string
-	widen, look, late, inputs, taken, stuck, plan, item, acted, planned, pause, resume, freeze, thaw, revive, clean, cleanAlone   string
+	now, lock, origins, seen, insert, update, history, commands, reacted, stored, resent, close, lockTimers, cancel, hold, marked, replied string
+	widen, look, late, inputs, taken, stuck, plan, item, acted, planned, pause, resume, freeze, thaw, revive, clean, cleanAlone            string
 }
 
 func newStatements(schema string) statements {
@@ -51,7 +51,7 @@ func newStatements(schema string) statements {
 	return statements{
 		now: in(nowSQL), lock: in(lockSQL), origins: in(originsSQL), seen: in(seenSQL), insert: in(insertSQL),
 		update: in(updateSQL), history: in(historySQL), commands: in(commandsSQL), reacted: in(reactedSQL), stored: in(storedSQL),
-		resent: in(resentSQL), close: in(closeSQL), cancelAll: in(cancelAllSQL), hold: in(holdSQL), marked: in(markedSQL),
+		resent: in(resentSQL), close: in(closeSQL), lockTimers: in(lockTimersSQL), cancel: in(cancelSQL), hold: in(holdSQL), marked: in(markedSQL),
 		replied: in(repliedSQL), widen: in(widenSQL), look: in(lookSQL), late: in(lateSQL), inputs: in(inputsSQL), taken: in(takenSQL), stuck: in(stuckSQL), plan: in(planRowSQL), item: in(itemSQL),
 		acted: in(actedSQL), planned: in(plannedSQL), pause: in(pauseSQL), resume: in(resumeSQL), freeze: in(freezeSQL), thaw: in(thawSQL),
 		revive: in(reviveSQL), clean: in(cleanSQL), cleanAlone: in(cleanAloneSQL),

@@ -252,32 +252,35 @@ func (c *commandRows) args(u *unit) []any {
 	}
 }
 
-// writeTimers removes before it sets: what is cancelled and set anew is there.
+// writeTimers removes before it sets: what is cancelled and set anew is there. What is removed are ranges of names, of one
+// or of all of an instance.
 func (t *turn) writeTimers(b *pgx.Batch) {
-	var first, behind, names []string
+	type span struct{ first, behind string }
+	var gone []span
 	var set []timers.Setting
 	queue := timerQueue(t.u.name)
 	for _, in := range t.order {
 		ref := in.facts.Ref
 		if in.cancelAll && !in.fresh {
-			first, behind = append(first, timerPrefix(ref)), append(behind, timersAfter(ref))
+			gone = append(gone, span{timerPrefix(ref), timersAfter(ref)})
 		}
 		for name, timer := range in.timers {
+			full := timerName(ref, name)
 			if timer == nil {
-				names = append(names, timerName(ref, name))
+				gone = append(gone, span{full, full + "\x01"})
 				continue
 			}
-			set = append(set, timers.Setting{
-				Queue: queue, Name: timerName(ref, name), After: timer.After, From: timer.From, Does: storable(timer.Does),
-			})
+			set = append(set, timers.Setting{Queue: queue, Name: full, After: timer.After, From: timer.From, Does: storable(timer.Does)})
 		}
 	}
-	if len(first) > 0 {
-		b.Queue(t.u.sql.cancelAll, queue, first, behind)
-	}
-	if len(names) > 0 {
-		slices.Sort(names)
-		timers.Cancel(b, t.u.schema, queue, names)
+	if len(gone) > 0 {
+		slices.SortFunc(gone, func(x, y span) int { return cmp.Compare(x.first, y.first) })
+		first, behind := make([]string, len(gone)), make([]string, len(gone))
+		for n, s := range gone {
+			first[n], behind[n] = s.first, s.behind
+		}
+		b.Queue(t.u.sql.lockTimers, queue, first, behind)
+		b.Queue(t.u.sql.cancel, queue, first, behind)
 	}
 	if len(set) > 0 {
 		timers.Set(b, t.u.schema, t.u.clock(), set)
@@ -313,7 +316,8 @@ SELECT $1, u.key, u.run, u.version, u.kind, u.state, u.stuck, u.step, u.text, co
        AS u(key, run, version, state, stuck, step, text, since, awaits, content_type, data, progress, entries, position, ended,
             kind, started_by, tenant, correlation, began, started_at)`
 
-	// An instance that goes on after its end has been reopened for good: another run may be under way beside it.
+	// An instance that goes on after its end has been reopened for good: another run may be under way beside it. The rows are
+	// locked, so that they stay where they are found.
 	updateSQL = `
 UPDATE {schema}.sagas s
    SET state = u.state, stuck = u.stuck, stuck_step = u.step, stuck_text = u.text,
@@ -325,7 +329,8 @@ UPDATE {schema}.sagas s
        unnest($3::text[], $4::int[], $5::int[], $6::text[], $7::text[], $8::text[], $9::text[], $10::timestamptz[], $11::text[], $12::text[],
               $13::bytea[], $14::bytea[], $15::bigint[], $16::bigint[], $17::boolean[])
        AS u(key, run, version, state, stuck, step, text, since, awaits, content_type, data, progress, entries, position, ended)
- WHERE s.saga = $1 AND s.key = u.key AND s.run = u.run`
+ CROSS JOIN LATERAL (SELECT x.ctid AS at FROM {schema}.sagas x WHERE x.saga = $1 AND x.key = u.key AND x.run = u.run OFFSET 0) r
+ WHERE s.ctid = r.at`
 
 	historySQL = `
 INSERT INTO {schema}.saga_history (saga, key, run, entry, at, kind, step, text, event, position, actor, reason)
@@ -344,15 +349,22 @@ ON CONFLICT (command) DO NOTHING`
 
 	storedSQL = `
 SELECT c.command::text, coalesce(c.undoes::text, ''), c.type, c.target, c.content_type, c.data
-  FROM unnest($1::text[]) u(id) JOIN {schema}.saga_commands c ON c.command = u.id::uuid`
+  FROM unnest($1::text[]) u(id) CROSS JOIN LATERAL (SELECT x.* FROM {schema}.saga_commands x WHERE x.command = u.id::uuid OFFSET 0) c`
 
 	resentSQL = `
 UPDATE {schema}.saga_commands SET resent_at = coalesce($2::timestamptz, clock_timestamp())
- WHERE command = ANY (SELECT u.id::uuid FROM unnest($1::text[]) u(id))`
+ WHERE command = ANY ($1::text[]::uuid[])`
 
-	closeSQL = `UPDATE {schema}.saga_commands SET closed = true WHERE command = ANY (SELECT u.id::uuid FROM unnest($1::text[]) u(id)) AND NOT closed`
+	closeSQL = `UPDATE {schema}.saga_commands SET closed = true WHERE command = ANY ($1::text[]::uuid[]) AND NOT closed`
 
-	cancelAllSQL = `
-DELETE FROM {schema}.timers t USING unnest($2::text[], $3::text[]) AS u(first, behind)
- WHERE t.queue = $1 AND t.name >= u.first AND t.name < u.behind`
+	// lockTimersSQL waits for claims that are under way; behind it the timers stay where they are.
+	lockTimersSQL = `
+SELECT FROM unnest($2::text[], $3::text[]) AS u(first, behind)
+ CROSS JOIN LATERAL (SELECT FROM {schema}.timers x WHERE x.queue = $1 AND x.name >= u.first AND x.name < u.behind ORDER BY x.name FOR UPDATE OF x) t`
+
+	// cancelSQL: an array of names would not bound the scan in every plan.
+	cancelSQL = `
+DELETE FROM {schema}.timers WHERE ctid = ANY (ARRAY(
+  SELECT t.at FROM unnest($2::text[], $3::text[]) AS u(first, behind)
+   CROSS JOIN LATERAL (SELECT x.ctid AS at FROM {schema}.timers x WHERE x.queue = $1 AND x.name >= u.first AND x.name < u.behind ORDER BY x.name OFFSET 0) t))`
 )

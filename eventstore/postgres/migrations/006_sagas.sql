@@ -40,7 +40,7 @@ CREATE INDEX sagas_stuck ON {schema}.sagas (saga, stuck_since, key, run) WHERE s
 CREATE INDEX sagas_paused ON {schema}.sagas (saga, paused_at, key, run) WHERE paused_at IS NOT NULL;
 CREATE INDEX sagas_open ON {schema}.sagas (saga, state, changed_at, key, run) WHERE ended_at IS NULL;
 CREATE INDEX sagas_ended ON {schema}.sagas (saga, ended_at) WHERE ended_at IS NOT NULL;
-CREATE INDEX sagas_held ON {schema}.sagas (saga, key, run) WHERE held > 0;
+CREATE INDEX sagas_held ON {schema}.sagas (saga, held) WHERE held > 0 AND paused_at IS NULL;
 
 -- What is known of a saga as a whole. Instances that have ended are removed after a while: no event up to `cleaned` begins one
 -- or brings about a command, should it come again, and no run up to `runs` is begun, so that ids of commands are never used twice.
