@@ -108,7 +108,7 @@ func checkOutput(t *testing.T, run, orders int, out string) {
 	if want := map[int]string{1: firstOf60, 2: secondOf60}[run]; orders == 60 && top != want {
 		t.Errorf("run %d printed\n%s\nwant\n%s", run, top, want)
 	}
-	says := regexp.MustCompile(fmt.Sprintf(`^%s orders of %d runs, 13 items, [\d,]+ charges: nothing is missing, nothing is there twice\n\n`, grouped(int64(run*orders)), run))
+	says := regexp.MustCompile(fmt.Sprintf(`^%s orders of %s, 13 items, [\d,]+ charges: nothing is missing, nothing is there twice\n\n`, grouped(int64(run*orders)), count(run, "run")))
 	if !found || !says.MatchString(rest) {
 		t.Errorf("run %d: the audit says\n%s", run, rest)
 	}
@@ -170,10 +170,10 @@ func TestGoesOnAfterAnInterrupt(t *testing.T) {
 	}
 	r := s.run(t, path)
 	// Of everything that was under way nothing else is wrong.
-	if r.code != 1 || !strings.Contains(r.notes, "the audit found 1 faults\norder 1-000") || !strings.Contains(r.notes, "cents refunded, as the shop knows it, is 0, and must be 1") {
+	if r.code != 1 || !strings.Contains(r.notes, "the audit found 1 fault\norder 1-000") || !strings.Contains(r.notes, "cents refunded, as the shop knows it, is 0, and must be 1") {
 		t.Errorf("with a cent less it ended with %d, and said\n%s", r.code, r.notes)
 	}
-	if !strings.HasPrefix(r.out, "run 2: 1 orders\n\noutcome") || strings.Contains(r.out, "audit") {
+	if !strings.HasPrefix(r.out, "run 2: 1 order\n\noutcome") || strings.Contains(r.out, "audit") {
 		t.Errorf("it printed\n%s", r.out)
 	}
 	ends := s.ends(t, 1)

@@ -35,14 +35,14 @@ func (r *running) report(ctx context.Context, books *audit.Books) error {
 		return err
 	}
 	prefix := fmt.Sprintf("%d-", r.number)
-	fmt.Fprintf(r.out, "run %d: %s orders\n\n", r.number, grouped(int64(len(r.places))))
+	fmt.Fprintf(r.out, "run %d: %s\n\n", r.number, count(len(r.places), "order"))
 	printOutcomes(r.out, books.Outcomes(prefix))
 	printTotals(r.out, books, bookings)
 	if faults := append(books.Faults(bookings), books.Surprises(prefix)...); len(faults) > 0 {
 		return wrong(faults)
 	}
-	fmt.Fprintf(r.out, "audit  %s orders of %d runs, %s items, %s charges: nothing is missing, nothing is there twice\n",
-		grouped(int64(len(books.Orders))), r.number, grouped(int64(len(books.Items))), grouped(int64(len(bookings))))
+	fmt.Fprintf(r.out, "audit  %s of %s, %s, %s: nothing is missing, nothing is there twice\n", count(len(books.Orders), "order"),
+		count(int(r.number), "run"), count(len(books.Items), "item"), count(len(bookings), "charge"))
 	if err := r.explain(ctx, books, prefix); err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func printTotals(out io.Writer, books *audit.Books, bookings []provider.Booking)
 const shown = 20
 
 func wrong(faults []string) error {
-	text := fmt.Sprintf("the audit found %d faults", len(faults))
+	text := "the audit found " + count(len(faults), "fault")
 	if len(faults) > shown {
 		text += fmt.Sprintf(", the first %d of which are", shown)
 		faults = faults[:shown]
@@ -108,6 +108,14 @@ func (r *running) explain(ctx context.Context, books *audit.Books, prefix string
 		fmt.Fprintf(r.out, "  %s\n", strings.TrimSpace(line))
 	}
 	return nil
+}
+
+// count is a number of things.
+func count(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return grouped(int64(n)) + " " + thing
 }
 
 // grouped is a number with a comma between thousands.

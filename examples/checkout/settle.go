@@ -76,7 +76,7 @@ func (r *running) settled(ctx context.Context) (*audit.Books, error) {
 		}
 		if time.Since(told) > tellEvery {
 			told = time.Now()
-			fmt.Fprintf(r.notes, "under way: %d, of which %d are being compensated, and %d are stuck\n", now.left(), now.compensating, now.stuck)
+			fmt.Fprintf(r.notes, "sagas under way: %d, of which %d are being compensated, and %d are stuck\n", now.left(), now.compensating, now.stuck)
 		}
 		select {
 		case <-tick.C:
@@ -92,7 +92,8 @@ const explained = 5
 // unsettled says what has not ended, and why.
 func (r *running) unsettled(ctx context.Context, now sight) error {
 	var text strings.Builder
-	fmt.Fprintf(&text, "%d sagas have not ended, %d of them are stuck, %d webhooks were not taken", now.left(), now.stuck, now.untold)
+	fmt.Fprintf(&text, "not all has ended: %s under way, %d of them stuck; %s not taken",
+		count(now.left(), "saga"), now.stuck, count(now.untold, "webhook"))
 	for _, d := range checkout.All() {
 		for _, state := range []string{"running", "compensating"} {
 			page, err := saga.List(ctx, r.pool, saga.Filter{Saga: d.Name(), State: state, Limit: explained})
