@@ -45,7 +45,8 @@ func (c *course) action() error {
 		fits = c.answerable
 	case flow.ActionMark:
 		fits = func(s *flow.Step) bool {
-			return s.State == flow.Undoing || s.State == flow.UndoLater || s.State == flow.UndoFailed
+			return c.m.byName[s.Name] != nil &&
+				(s.State == flow.Undoing || s.State == flow.UndoLater || s.State == flow.UndoFailed)
 		}
 	default:
 		return c.refusal(a.Step, "there is no such action", "use retry, answer, cancel or mark")

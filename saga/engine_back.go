@@ -28,7 +28,10 @@ func (c *course) compensate(last string) error {
 	for n := range c.i.Steps {
 		s := &c.i.Steps[n]
 		step := c.m.byName[s.Name]
-		if step == nil || s.Name == last { // groups have no commands of their own
+		if step == nil && s.State == flow.Waiting {
+			s.State = flow.Undoing // a group, which has no commands of its own
+		}
+		if step == nil || s.Name == last {
 			continue
 		}
 		switch s.State {

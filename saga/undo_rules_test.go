@@ -157,6 +157,8 @@ func TestGroups(t *testing.T) {
 		WhenReply("hand-over", saga.ReplyRefused).ThenCompensates("a", "c", "b", "reserve-stock").ThenCompensated()
 	// One is refused: what waits is undone as by a deadline, then what was done, then what was before.
 	given().WhenCausedBy("a", noCarrier{}).ThenCompensates("c", "b", "reserve-stock").ThenCompensated()
+	given().WhenCausedBy("a", noCarrier{}).ThenSends(refund{}).WhenOperatorIsRefused(sagatest.Mark, "all", "name one of c").
+		WhenOperator(sagatest.Mark, "").ThenCompensates("b", "reserve-stock").ThenCompensated()
 	// The one whose deadline has passed comes first.
 	given().WhenDeadline("a").ThenCompensates("a", "c", "b", "reserve-stock").ThenCompensated()
 	// What waits may still be answered, and is undone in its turn, or not when it was not done.
