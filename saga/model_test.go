@@ -325,7 +325,7 @@ func (w *modelWorld) inOrder(c flow.Command) error {
 	}
 	w.undoes[c.Step] = c.Undoes
 	for _, other := range w.i.Steps {
-		if other.Name != c.Step && !w.forth[other.Name] && (other.State == flow.Undoing || other.State == flow.UndoLater || other.State == flow.UndoFailed) {
+		if _, sends := w.steps[other.Name]; sends && other.Name != c.Step && !w.forth[other.Name] && (other.State == flow.Undoing || other.State == flow.UndoLater || other.State == flow.UndoFailed) {
 			return fmt.Errorf("%s is undone while %s is %s", c.Step, other.Name, other.State)
 		}
 	}
