@@ -14,6 +14,7 @@ import (
 	"github.com/daybook-go/daybook/aggregate/bus"
 	"github.com/daybook-go/daybook/eventstore/postgres"
 	"github.com/daybook-go/daybook/internal/consumer"
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/internal/pgserver"
 )
 
@@ -65,7 +66,7 @@ func TestADatabaseThatIsAwayIsWaitedFor(t *testing.T) {
 			t.Fatal(err)
 		}
 		at <- struct{}{}
-		eventually(t, "health says that the database is away", func() bool {
+		livetest.Eventually(t, "health says that the database is away", func() bool {
 			h := d.Health(t.Context())
 			return !h.Ready && h.State == "waiting" && h.Reason != ""
 		})
@@ -75,11 +76,11 @@ func TestADatabaseThatIsAwayIsWaitedFor(t *testing.T) {
 		if err := server.Restart(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the database is back", func() bool { return pool.Ping(t.Context()) == nil })
+		livetest.Eventually(t, "the database is back", func() bool { return pool.Ping(t.Context()) == nil })
 		pool.Reset()
 		s.allDone()
 	}
-	eventually(t, "health is ready", func() bool { return d.Health(t.Context()).Ready })
+	livetest.Eventually(t, "health is ready", func() bool { return d.Health(t.Context()).Ready })
 }
 
 // Connections that the server ends again and again: every command is done once.
@@ -105,7 +106,7 @@ func TestConnectionsThatBreak(t *testing.T) {
 		}
 	})
 	w.run(Config{BatchSize: 10, Attempts: 50})
-	eventually(t, "half of the commands end", func() bool {
+	livetest.Eventually(t, "half of the commands end", func() bool {
 		n := 0
 		err := w.pool.QueryRow(context.Background(), "SELECT count(*) FROM daybook.operations WHERE finished_at IS NOT NULL").Scan(&n)
 		return err == nil && n > 75

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/daybook-go/daybook/aggregate/bus"
+	"github.com/daybook-go/daybook/internal/livetest"
 )
 
 // One command after the other, from its storing to its end as who watches it sees it.
@@ -43,7 +44,7 @@ func BenchmarkBacklog(b *testing.B) {
 		d := w.dispatcher(nil, Config{})
 		b.StartTimer()
 		stop := w.start(d)
-		eventually(b, "all end", func() bool { return ask[int](w, "SELECT count(*) FROM daybook.operations") == sent })
+		livetest.Eventually(b, "all end", func() bool { return ask[int](w, "SELECT count(*) FROM daybook.operations") == sent })
 		b.StopTimer()
 		if err := stop(); err != nil {
 			b.Fatal(err)

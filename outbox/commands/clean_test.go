@@ -13,6 +13,7 @@ import (
 
 	"github.com/daybook-go/daybook/aggregate/bus"
 	"github.com/daybook-go/daybook/eventstore/postgres"
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/internal/testscale"
 )
 
@@ -34,7 +35,7 @@ func TestOldOperationsGo(t *testing.T) {
 	w.run(cfg)
 	fresh := w.send(add{"a", 1})
 	w.ends(fresh, bus.OperationDone)
-	eventually(t, "the old ones are gone", func() bool {
+	livetest.Eventually(t, "the old ones are gone", func() bool {
 		return ask[int](w, "SELECT count(*) FROM daybook.operations WHERE finished_at < clock_timestamp() - interval '30 minutes'") == 0
 	})
 	if got, want := ask[int](w, "SELECT count(*) FROM daybook.operations"), n/10+1; got != want {
@@ -81,7 +82,7 @@ func TestCleaningByTheClock(t *testing.T) {
 		t.Errorf("%d operations are left, want 2", n)
 	}
 	ahead.Store(int64(25 * time.Hour))
-	eventually(t, "they go", func() bool { return ask[int](w, "SELECT count(*) FROM daybook.operations") == 0 })
+	livetest.Eventually(t, "they go", func() bool { return ask[int](w, "SELECT count(*) FROM daybook.operations") == 0 })
 }
 
 // Where no relay runs, commands that were carried out are removed by the dispatcher.
@@ -93,7 +94,7 @@ func TestCarriedOutCommandsGo(t *testing.T) {
 		w.send(add{"a", int64(n + 1)})
 	}
 	// The last row of the outbox stays: the end of the log is read from it.
-	eventually(t, "the outbox is empty", func() bool { return ask[int](w, "SELECT count(*) FROM daybook.outbox") <= 1 })
+	livetest.Eventually(t, "the outbox is empty", func() bool { return ask[int](w, "SELECT count(*) FROM daybook.outbox") <= 1 })
 	w.wantNumbers("a", 50)
 	w.ends(w.send(add{"a", 51}), bus.OperationDone)
 }
@@ -138,7 +139,7 @@ func TestTheRightsOfAProgramAreEnough(t *testing.T) {
 	if n := len(w.replies("replies")); n != 1 {
 		t.Errorf("%d ends were told", n)
 	}
-	eventually(t, "it is cleaned", func() bool {
+	livetest.Eventually(t, "it is cleaned", func() bool {
 		return ask[int](w, "SELECT count(*) FROM daybook.operations") == 0
 	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/daybook-go/daybook/aggregate/bus"
 	"github.com/daybook-go/daybook/internal/consumer"
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/internal/testscale"
 )
 
@@ -43,7 +44,7 @@ func (s *sender) put(till string) {
 // have been told once.
 func (s *sender) allDone() {
 	s.t.Helper()
-	eventually(s.t, "every command ends", func() bool {
+	livetest.Eventually(s.t, "every command ends", func() bool {
 		return ask[int](s.world, "SELECT count(*) FROM daybook.operations WHERE finished_at IS NOT NULL") == len(s.ids)
 	})
 	if n := ask[int](s.world, "SELECT count(*) FROM daybook.operations WHERE state = 'done'"); n != len(s.ids) {
@@ -54,7 +55,7 @@ func (s *sender) allDone() {
 		s.wantNumbers(till, int(n))
 	}
 	var replies map[uuid.UUID]Reply
-	eventually(s.t, "every end is told, as far as an append that goes on lets readers see", func() bool {
+	livetest.Eventually(s.t, "every end is told, as far as an append that goes on lets readers see", func() bool {
 		replies = s.replies("replies")
 		return len(replies) == len(s.ids)
 	})
@@ -89,13 +90,13 @@ func TestKilledAtEveryPlace(t *testing.T) {
 				default:
 					visit = 1 + round%2
 				}
-				w.spawn(t, fmt.Sprintf("%s:%d:kill", place, visit), "300ms 20").dies()
+				w.spawn(t, fmt.Sprintf("%s:%d:kill", place, visit), "300ms 20").Dies()
 			}
 			began := time.Now()
 			last := w.spawn(t, "", "300ms 20")
 			s.allDone()
-			last.kill()
-			last.dies()
+			last.Kill()
+			last.Dies()
 			t.Logf("%d commands after %d deaths, %v", len(s.ids), rounds, time.Since(began))
 		})
 	}
@@ -109,23 +110,23 @@ func TestKilledAtRandom(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	w := newWorld(t)
 	s := newSender(w)
-	var standby *process
+	var standby *livetest.Process
 	for range testscale.N(60) {
 		p := standby
 		standby = w.spawn(t, "", "200ms 7")
-		standby.says("running")
+		standby.Says("running")
 		for range 10 {
 			s.put(fmt.Sprint(random.IntN(6)))
 		}
 		<-time.After(time.Duration(random.IntN(150)) * time.Millisecond)
 		if p != nil {
-			p.kill()
-			p.dies()
+			p.Kill()
+			p.Dies()
 		}
 	}
 	s.allDone()
-	standby.kill()
-	standby.dies()
+	standby.Kill()
+	standby.Dies()
 }
 
 // A dispatcher frozen with its batch carried out, and another that takes over: the frozen one tells nobody anything, and
@@ -142,7 +143,7 @@ func TestFrozenAndOvertaken(t *testing.T) {
 				s.put(fmt.Sprint(i % 3))
 			}
 			frozen := w.spawn(t, place+":1:stop", lease.String()+" 50")
-			frozen.says("at " + place)
+			frozen.Says("at " + place)
 			if place == probeReplied { // its transaction is open, and the server ends it with the lease
 				w.exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'")
 			}
@@ -153,9 +154,9 @@ func TestFrozenAndOvertaken(t *testing.T) {
 				t.Errorf("the takeover took %v with a lease of %v", took, lease)
 			}
 			epoch := ask[int64](w, "SELECT epoch FROM daybook.segments WHERE consumer = 'commands'")
-			frozen.signal(syscall.SIGCONT)
-			frozen.says("awake")
-			frozen.says("consumer standby")
+			frozen.Signal(syscall.SIGCONT)
+			frozen.Says("awake")
+			frozen.Says("consumer standby")
 			s.put("0")
 			s.allDone()
 			if now := ask[int64](w, "SELECT epoch FROM daybook.segments WHERE consumer = 'commands'"); now != epoch {

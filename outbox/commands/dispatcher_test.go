@@ -14,6 +14,7 @@ import (
 	"github.com/daybook-go/daybook/aggregate"
 	"github.com/daybook-go/daybook/aggregate/bus"
 	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/livetest"
 )
 
 // Commands of several tills, by the queue and in transactions of others: each takes effect once, those of one till in
@@ -64,7 +65,7 @@ func TestCommandsAreCarriedOutOnceAndInOrder(t *testing.T) {
 func TestEnds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	var log lines
+	var log livetest.Lines
 	errService := errors.New("the service did not answer")
 	w.handles(func(_ context.Context, c anything) (bus.Reply, error) {
 		switch c.Text {
@@ -91,7 +92,7 @@ func TestEnds(t *testing.T) {
 		}
 		return bus.Reply{}, nil
 	})
-	w.run(Config{Attempts: 3, Logger: log.logger()})
+	w.run(Config{Attempts: 3, Logger: log.Logger()})
 	raw := func(change func(*bus.Command)) uuid.UUID {
 		t.Helper()
 		c, err := w.bus.Encode(add{"raw", 1}, bus.ReplyTo("replies"))

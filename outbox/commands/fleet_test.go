@@ -13,6 +13,7 @@ import (
 
 	"github.com/daybook-go/daybook/aggregate/bus"
 	"github.com/daybook-go/daybook/internal/consumer"
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/outbox"
 )
 
@@ -73,7 +74,7 @@ func TestSwitchingSources(t *testing.T) {
 		}
 		before := carried()
 		stop := w.start(w.dispatcher(source, Config{BatchSize: 10}))
-		eventually(t, "commands are carried out", func() bool { return carried() > before+20 })
+		livetest.Eventually(t, "commands are carried out", func() bool { return carried() > before+20 })
 		if err := stop(); err != nil {
 			t.Fatal(err)
 		}

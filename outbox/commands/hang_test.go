@@ -15,6 +15,7 @@ import (
 	"github.com/daybook-go/daybook/aggregate"
 	"github.com/daybook-go/daybook/aggregate/admission"
 	"github.com/daybook-go/daybook/aggregate/bus"
+	"github.com/daybook-go/daybook/internal/livetest"
 )
 
 // A target all of whose commands hang keeps others waiting for twice the time of one, whatever their number: those that
@@ -37,7 +38,7 @@ func TestATargetThatHangsIsLeft(t *testing.T) {
 	}
 	d := w.dispatcher(nil, Config{Timeout: limit, Workers: 2})
 	stop := w.start(d)
-	eventually(t, "the first hangs", func() bool { return begun.Load() > 0 })
+	livetest.Eventually(t, "the first hangs", func() bool { return begun.Load() > 0 })
 	began := time.Now()
 	w.ends(w.send(put{"another", 1}), bus.OperationDone) // sent while the batch is under way
 	if took := time.Since(began); took > 2*limit+3*time.Second {
@@ -51,7 +52,7 @@ func TestATargetThatHangsIsLeft(t *testing.T) {
 		t.Errorf("codes %v", codes)
 	}
 	close(release)
-	eventually(t, "they end", func() bool { _, n := d.calls.hanging(); return n == 0 })
+	livetest.Eventually(t, "they end", func() bool { _, n := d.calls.hanging(); return n == 0 })
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
@@ -99,7 +100,7 @@ func TestAHungHandlerDelaysNobodyForLong(t *testing.T) {
 		t.Errorf("health does not name the one that hangs: %+v", h)
 	}
 	close(release)
-	eventually(t, "it ends", func() bool { _, n := d.calls.hanging(); return n == 0 })
+	livetest.Eventually(t, "it ends", func() bool { _, n := d.calls.hanging(); return n == 0 })
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
@@ -138,7 +139,7 @@ func TestAHandlerThatIgnoresTheShutdown(t *testing.T) {
 		t.Errorf("the lease still belongs to %s", owner)
 	}
 	close(release)
-	eventually(t, "the late handler ends", func() bool { return len(d.calls.running()) == 0 })
+	livetest.Eventually(t, "the late handler ends", func() bool { return len(d.calls.running()) == 0 })
 	w.run(Config{})
 	w.ends(id, bus.OperationDone)
 	w.wantNumbers("a", 1)
@@ -298,7 +299,7 @@ func TestUrgentTargetsBeginFirst(t *testing.T) {
 	case <-time.After(patience):
 		t.Error("nobody was woken")
 	}
-	eventually(t, "all have run", func() bool { mu.Lock(); defer mu.Unlock(); return len(order) == 3 })
+	livetest.Eventually(t, "all have run", func() bool { mu.Lock(); defer mu.Unlock(); return len(order) == 3 })
 	if got := fmt.Sprint(order); got != "[critical normal bulk]" {
 		t.Errorf("they ran in the order %s", got)
 	}

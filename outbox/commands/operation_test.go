@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/daybook-go/daybook/aggregate/bus"
+	"github.com/daybook-go/daybook/internal/livetest"
 )
 
 // A command that was sent in a transaction has an operation from its end on; before, the error says so, and names it once.
@@ -29,7 +30,7 @@ func TestNoOperationBeforeTheEnd(t *testing.T) {
 		t.Errorf("the error is %q", text)
 	}
 	w.run(Config{})
-	eventually(t, "it has an operation", func() bool {
+	livetest.Eventually(t, "it has an operation", func() bool {
 		o, err := w.queue.Operation(t.Context(), "", c.ID)
 		return err == nil && o.State == bus.OperationDone
 	})

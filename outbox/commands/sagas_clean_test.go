@@ -9,6 +9,7 @@ import (
 
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/internal/flow"
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/outbox"
 )
 
@@ -40,7 +41,7 @@ func (w *sagaWorld) carriesOut(n int) {
 		ids = append(ids, all[i].ID.String())
 	}
 	w.sends(all...)
-	eventually(w.t, "the ends are told", func() bool {
+	livetest.Eventually(w.t, "the ends are told", func() bool {
 		return ask[int](w.world, "SELECT count(*) FROM daybook.outbox WHERE topic = $1 AND causation_id = ANY ($2)", sagaReplies(checkout), ids) == n
 	})
 }
@@ -71,14 +72,14 @@ func TestRowsOfSagasGo(t *testing.T) {
 			// The last row of the outbox stays: the end of the log is read from it.
 			if relay {
 				w.store.Wake()
-				eventually(t, "they are gone", func() bool {
+				livetest.Eventually(t, "they are gone", func() bool {
 					if _, err := w.store.Outbox().Clean(t.Context(), time.Hour); err != nil {
 						t.Fatal(err)
 					}
 					return all() <= 1
 				})
 			} else {
-				eventually(t, "they are gone", func() bool { return all() <= 1 })
+				livetest.Eventually(t, "they are gone", func() bool { return all() <= 1 })
 			}
 			// What the saga has not passed stays.
 			w.carriesOut(5)

@@ -12,6 +12,7 @@ import (
 	"github.com/daybook-go/daybook/aggregate/bus"
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/internal/flow"
+	"github.com/daybook-go/daybook/internal/livetest"
 )
 
 // checkout is the saga of these tests, as far as a dispatcher sees one: rows of commands, and what is sent.
@@ -121,7 +122,7 @@ func (w *sagaWorld) sends(commands ...flow.Command) {
 // reply waits for the end of a command, as the saga hears it.
 func (w *sagaWorld) reply(c flow.Command, want flow.ReplyState) (found flow.Reply) {
 	w.t.Helper()
-	eventually(w.t, "the end of a command is told", func() bool {
+	livetest.Eventually(w.t, "the end of a command is told", func() bool {
 		for _, r := range w.ofSaga() {
 			if r.Command == c.ID {
 				found = r
@@ -165,7 +166,7 @@ func (w *sagaWorld) ofSaga() (replies []flow.Reply) {
 // forgets turns the outcomes over until none is left, as time does, and forgets operations too.
 func (w *sagaWorld) forgets() {
 	w.t.Helper()
-	eventually(w.t, "the outcomes are turned over", func() bool {
+	livetest.Eventually(w.t, "the outcomes are turned over", func() bool {
 		w.exec(`SELECT daybook.turn_outcomes('1 hour', (SELECT since + interval '2 hours' FROM daybook.outcome_turn))`)
 		return ask[int](w.world, "SELECT count(*) FROM daybook.outcomes") == 0
 	})

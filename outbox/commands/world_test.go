@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -19,10 +18,11 @@ import (
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/eventstore/postgres"
 	"github.com/daybook-go/daybook/eventstore/postgres/postgrestest"
+	"github.com/daybook-go/daybook/internal/livetest"
 )
 
 // patience bounds every wait of these tests; none is expected to come near it.
-const patience = 30 * time.Second
+const patience = livetest.Patience
 
 // The domain of these tests is a till that keeps the numbers that were put into it, in their order.
 
@@ -270,20 +270,12 @@ func (w *world) wantNumbers(id string, n int) {
 
 func (w *world) exec(sql string, args ...any) int64 {
 	w.t.Helper()
-	tag, err := w.pool.Exec(context.Background(), sql, args...)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return tag.RowsAffected()
+	return livetest.Exec(w.t, w.pool, sql, args...)
 }
 
 func ask[T any](w *world, sql string, args ...any) T {
 	w.t.Helper()
-	var v T
-	if err := w.pool.QueryRow(context.Background(), sql, args...).Scan(&v); err != nil {
-		w.t.Fatalf("%s: %v", sql, err)
-	}
-	return v
+	return livetest.Ask[T](w.t, w.pool, sql, args...)
 }
 
 // replies are the ends that were told on a topic, by command; one that was told twice fails the test.
@@ -324,38 +316,3 @@ func (w *world) inTx(f func(tx pgx.Tx) error) {
 		w.t.Fatal(err)
 	}
 }
-
-// eventually polls, for what nothing tells of.
-func eventually(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	late := time.After(patience)
-	for !is() {
-		select {
-		case <-tick.C:
-		case <-late:
-			t.Fatalf("%s: not within %v", what, patience)
-		}
-	}
-}
-
-// lines is a logger whose lines a test can look at.
-type lines struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
-func (l *lines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
