@@ -246,3 +246,19 @@ func TestClean(t *testing.T) {
 	w.start(w.runner(cfg))
 	w.eventually("old ones are removed", func() bool { return ask[int](w, `SELECT count(*) FROM daybook.schedule_firings`) == 12 })
 }
+
+// A firing that kills its process again and again has failed at last, and is not begun any more.
+func TestAJobThatKillsItsProcess(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var seen calls
+	job := Job{Name: "deadly", Cron: "0 2 * * *", Attempts: 3, Run: seen.run}
+	w.exec(`INSERT INTO daybook.schedule_firings (job, tenant, slot, state, attempt, failures, token, owner, started_at) VALUES ('deadly', '', $1, 'running', 3, 2, 7, 'gone', $1)`, second0)
+	w.exec(`INSERT INTO daybook.timers (queue, name, due_at, visible_at) VALUES ('schedule:deadly', $2, $1, $1)`, second0, nameOf("", second0))
+	w.start(w.runner(w.config(), job))
+	w.eventually("it has failed", func() bool { return w.told("deadly") == "0:failed" })
+	list, err := History(t.Context(), w.pool, "deadly")
+	if err != nil || list[0].Attempts != 3 || list[0].Failures != 3 || list[0].Error != "its process ended, or was silent for the lease, in attempt 3; 3 of 3 failed" || len(seen.all()) > 0 {
+		t.Errorf("%+v, %v, %s", list, err, seen.text())
+	}
+}

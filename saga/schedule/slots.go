@@ -45,7 +45,7 @@ func (c calendar) next(after time.Time) (time.Time, error) {
 		switch now := change.UTC().Add(offset); {
 		case !c.cron.steady && fits.Before(now):
 			return change.UTC(), nil
-		case c.cron.steady:
+		case c.cron.steady && (fits.Before(now) || !now.After(wall)): // in the gap, or shown again
 			if fits, err = c.cron.after(now.Add(-time.Second)); err != nil {
 				return time.Time{}, err
 			}

@@ -320,6 +320,42 @@ func TestTheMinuteOfATenant(t *testing.T) {
 	}
 }
 
+// someField makes a field with values from low to high.
+func someField(r *rand.Rand, low, high int) string {
+	var list []string
+	for range 1 + r.IntN(4)/3 {
+		a, b := low+r.IntN(high-low+1), low+r.IntN(high-low+1)
+		list = append(list, [...]string{
+			"*", fmt.Sprintf("*/%d", 1+r.IntN(high)), fmt.Sprint(a), fmt.Sprintf("%d/%d", a, 1+r.IntN(high)),
+			fmt.Sprintf("%d-%d/%d", min(a, b), max(a, b), 1+r.IntN(high)), fmt.Sprintf("%d-%d", min(a, b), max(a, b)),
+		}[r.IntN(6)])
+	}
+	return strings.Join(list, ",")
+}
+
+// Any expression, over three days somewhere in six years.
+func TestAnyExpression(t *testing.T) {
+	t.Parallel()
+	seed := uint64(time.Now().UnixNano())
+	r := rand.New(rand.NewPCG(seed, 0))
+	for tried := 0; tried < testscale.N(2000); {
+		expr := strings.Join([]string{someField(r, 0, 59), someField(r, 0, 23), someField(r, 1, 31), someField(r, 1, 12), someField(r, 0, 7)}, " ")
+		c, err := parseCron(expr)
+		if err != nil {
+			continue
+		}
+		tried++
+		zone := zones[r.IntN(len(zones))]
+		cal := calendarOf(t, expr, zone)
+		from := time.Unix(1_700_000_000+r.Int64N(200_000_000), 0).UTC().Truncate(time.Minute)
+		if _, err := cal.next(from); err != nil {
+			continue // a day that never comes
+		}
+		to := from.Add(72 * time.Hour)
+		differ(t, fmt.Sprintf("%s in %s from %s, seed %d", expr, zone, from, seed), slotsOf(t, cal, from, to), walk([]string{c.expr}, cal.zone, from, to, time.Minute)[0])
+	}
+}
+
 // FuzzSlots holds the search by stretches to the walk through all minutes.
 func FuzzSlots(f *testing.F) {
 	for i, expr := range someExprs {
@@ -330,11 +366,11 @@ func FuzzSlots(f *testing.F) {
 		if err != nil || c.hashed || strings.ContainsAny(c.expr, "LW#") || !strings.HasPrefix(c.expr, "0 ") {
 			return
 		}
-		l, err := time.LoadLocation(zones[max(zone, -zone)%len(zones)])
-		if err != nil || max(zone, -zone) < 0 {
+		l, err := time.LoadLocation(zones[uint(zone)%uint(len(zones))])
+		if err != nil {
 			return
 		}
-		from := time.Unix(1_700_000_000+max(at, -at)%200_000_000, 0).UTC().Truncate(time.Minute)
+		from := time.Unix(1_700_000_000+int64(uint64(at)%200_000_000), 0).UTC().Truncate(time.Minute)
 		to := from.Add(72 * time.Hour)
 		if _, err := (calendar{c, l}).next(from); err != nil {
 			return // no occurrence
