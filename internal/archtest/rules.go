@@ -130,6 +130,10 @@ var neverReach = []struct{ pkg, prefix, why string }{
 	{"examples/ledger/account", pgx[0], "a domain compiles without PostgreSQL"},
 	{"examples/ledger/entry", pgx[0], "a domain compiles without PostgreSQL"},
 	{"examples/ledger/book", pgx[0], "a domain compiles without PostgreSQL"},
+	{"examples/checkout/order", pgx[0], "a domain compiles without PostgreSQL"},
+	{"examples/checkout/payment", pgx[0], "a domain compiles without PostgreSQL"},
+	{"examples/checkout/shipping", pgx[0], "a domain compiles without PostgreSQL"},
+	{"examples/checkout/stock", pgx[0], "a domain compiles without PostgreSQL"},
 }
 
 // ownedBy lists foreign modules that few packages import, each with what is below it.
