@@ -156,9 +156,12 @@ func TestManagersThatDie(t *testing.T) {
 			for n := range keys {
 				key := fmt.Sprint("k", n)
 				got := strings.Split(w.log(key, 1), "; ")
-				want := []string{"opened", "timer soon", "answered one", "answered two", "timer do send four", "answered four"}
-				// Replies may come after the end, and leave no trace then.
-				got = slices.DeleteFunc(got, func(s string) bool { return strings.HasPrefix(s, "reply") })
+				want := []string{"opened", "answered one", "answered two", "timer do send four", "answered four"}
+				if strings.Count(strings.Join(got, "; "), "timer soon") > 1 {
+					t.Errorf("%s has seen %v", key, got)
+				}
+				// Replies may come after the end, and leave no trace then; a timer that was claimed may be cancelled by it.
+				got = slices.DeleteFunc(got, func(s string) bool { return strings.HasPrefix(s, "reply") || s == "timer soon" })
 				slices.Sort(got)
 				slices.Sort(want)
 				if !slices.Equal(got, want) {
