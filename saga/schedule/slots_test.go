@@ -192,11 +192,12 @@ func TestSlotsWithSeconds(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, day := range days {
-			noon, err := time.ParseInLocation(time.DateOnly, day, time.UTC)
+			midnight, err := time.ParseInLocation(time.DateOnly, day, time.UTC)
 			if err != nil {
 				t.Fatal(err)
 			}
-			from, to := noon.Add(-6*time.Hour), noon.Add(24*time.Hour)
+			_, change := midnight.In(l).ZoneBounds()
+			from, to := change.UTC().Add(-2*time.Hour), change.UTC().Add(3*time.Hour)
 			for i, want := range walk(exprs, l, from, to, time.Second) {
 				differ(t, fmt.Sprint(zone, day, exprs[i]), slotsOf(t, calendarOf(t, exprs[i], zone), from, to), want)
 			}
@@ -338,7 +339,7 @@ func TestAnyExpression(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
 	r := rand.New(rand.NewPCG(seed, 0))
-	for tried := 0; tried < testscale.N(2000); {
+	for tried := 0; tried < testscale.N(1000); {
 		expr := strings.Join([]string{someField(r, 0, 59), someField(r, 0, 23), someField(r, 1, 31), someField(r, 1, 12), someField(r, 0, 7)}, " ")
 		c, err := parseCron(expr)
 		if err != nil {
