@@ -54,7 +54,7 @@ func (w *tortureWorld) notices(n int, what, text string) {
 // Eight managers and two dispatchers in one process: no deadlock, nothing twice. What is made wrong afterwards is noticed.
 func TestTortureManagersSideBySide(t *testing.T) {
 	t.Parallel()
-	n := testscale.N(1000)
+	n := max(50, testscale.N(1000))
 	w := newTortureWorld(t)
 	w.here(n, worker{managers: 8, dispatchers: 2})
 	w.sound(n)

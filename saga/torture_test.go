@@ -221,11 +221,11 @@ func (w *tortureWorld) sound(n int) time.Duration {
 	return slowest
 }
 
-// slower is by how much disturbed sagas may be slower than undisturbed ones. Those that take less than ten leases are compared
-// as if they took these: a saga is handed on a dozen times, and each of that may have to wait for a lease.
+// slower is by how much disturbed sagas may be slower than undisturbed ones. Those that take less than twenty leases are
+// compared as if they took these: a saga is handed on twenty times, and each time may have to wait for a lease.
 const (
 	slower = 10
-	least  = 10 * tortureLease
+	least  = 20 * tortureLease
 )
 
 // Ten thousand sagas, whose workers are killed every second and stopped for longer than their leases now and then: each ends
