@@ -236,8 +236,14 @@ func (c *course) cancelled() error {
 		if step != nil && (step.behind || step.pivot && (s.State == flow.Done || s.State == flow.Skipped)) {
 			return c.refusal("", fmt.Sprintf("the pivot %q is done, and the saga does not go back any more", c.m.pivot.name), "retry what it waits for, or answer it")
 		}
-		if step != nil && step.pivot && s.State == flow.Waiting && !step.undo.isSet() && step.nothingToUndo == "" {
+		if step == nil || !step.pivot || step.undo.isSet() || step.nothingToUndo != "" {
+			continue
+		}
+		switch s.State {
+		case flow.Waiting:
 			return c.refusal(s.Name, "it was sent, and there is no way back from it", "wait for its outcome, or answer it")
+		case flow.Refused: // the saga is not compensating, so nobody knows
+			return c.refusal(s.Name, "nobody knows what became of it, and there is no way back from it", "say with answer how it ended: refused, and everything is undone")
 		}
 	}
 	c.acted("", "everything is undone")

@@ -98,6 +98,7 @@ func (c *course) end(state flow.State) {
 	c.cancelAll()
 	for n := range c.i.Steps {
 		s := &c.i.Steps[n]
+		c.unstick(s.Name)
 		if c.m.byName[s.Name] == nil && s.Name != string(state) && state == flow.Compensated && s.State != flow.Skipped {
 			s.State, s.EndedAt = flow.Undone, c.now // a group
 		}

@@ -180,6 +180,7 @@ func (c *course) nextPlace() int {
 func (c *course) refuse(step *stepPlan, s *flow.Step, text string) error {
 	s.State, s.Text, s.EndedAt = flow.Refused, text, c.now
 	c.over(step, s)
+	c.unstick(step.name) // somebody may have said so of one whose outcome was unknown
 	c.note("refused", step.name, text)
 	switch {
 	case c.i.State != flow.Running:

@@ -243,13 +243,28 @@ func (w *modelWorld) run() error {
 			return w.settled()
 		}
 		helps--
-		act := &flow.Action{Name: flow.ActionRetry, Step: w.i.Stuck.Step, Actor: "ada", Reason: "again"}
-		w.log("retry %s by hand", act.Step)
-		if err := w.react(flow.Input{Action: act}); err != nil {
+		if err := w.help(); err != nil {
 			return err
 		}
 	}
 	return fmt.Errorf("there is no end")
+}
+
+// help is somebody who looks at what is stuck. A pivot that was given up has no effect here, so that it may be called refused.
+func (w *modelWorld) help() error {
+	act := &flow.Action{Name: flow.ActionRetry, Step: w.i.Stuck.Step, Actor: "ada", Reason: "again"}
+	if s := w.i.Step(act.Step); act.Step == w.pivot && s.State == flow.Refused && w.i.State == flow.Running {
+		cancel := *act
+		cancel.Name, cancel.Step = flow.ActionCancel, ""
+		if _, err := w.m.React(context.Background(), plain{}, w.i, flow.Input{Now: noon, Action: &cancel}); err == nil {
+			return fmt.Errorf("it is cancelled, and nobody knows what became of the pivot")
+		}
+		if act.Refuse = w.chance(50); act.Refuse {
+			act.Name = flow.ActionAnswer
+		}
+	}
+	w.log("%s %s by hand, refused: %v", act.Name, act.Step, act.Refuse)
+	return w.react(flow.Input{Action: act})
 }
 
 func (w *modelWorld) event(payload any) flow.Input {
@@ -357,6 +372,9 @@ func (w *modelWorld) settled() error {
 			return fmt.Errorf("the saga is %s, and nothing is under way", w.i.State)
 		}
 		return nil
+	}
+	if w.i.Stuck != (flow.Stuck{}) || w.m.Awaits(w.i) != "" {
+		return fmt.Errorf("the saga is %s, and stuck: %+v", w.i.State, w.i.Stuck)
 	}
 	for name, step := range w.steps {
 		s := w.i.Step(name)

@@ -26,6 +26,14 @@ func TestOperatorsCancel(t *testing.T) {
 	paying(t, checkoutDefinition).WhenReply("take-payment", saga.ReplyFailed).ThenSends(refund{}).
 		WhenReply("take-payment", saga.ReplyDone).ThenNothing().
 		WhenOperator(sagatest.Cancel, "").ThenCompensates("reserve-stock").ThenCompensated()
+	// When the pivot was given up, nobody knows whether there is a way back; what has ended is not stuck.
+	given := func() *sagatest.Scenario {
+		return delivering(t, checkoutDefinition).WhenReply("hand-over", saga.ReplyFailed).ThenStuck("dead_letter").
+			WhenOperatorIsRefused(sagatest.Cancel, "", "say with answer how it ended").ThenStuck("dead_letter").
+			WhenOperator(sagatest.Refuse, "hand-over")
+	}
+	given().ThenSends(refund{"r1"}).ThenStuck("")
+	given().ThenCompensates("take-payment", "reserve-stock").ThenCompensated().ThenStuck("")
 	none := changed(func(p *saga.Process[shop]) { p.Steps = p.Steps[:2] })
 	paying(t, none).When(paymentTaken{"812", "r"}).WhenOperatorIsRefused(sagatest.Cancel, "", "all steps are done")
 }
