@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -147,12 +146,12 @@ func checkStory(t *testing.T, story string) {
 func TestGoesOnAfterAnInterrupt(t *testing.T) {
 	t.Parallel()
 	s := newShell(t)
-	const orders = 8
-	cmd, out, notes := s.command(t.Context(), "-orders", strconv.Itoa(orders))
+	const placed = 8
+	cmd, out, notes := s.command(t.Context(), "-orders", strconv.Itoa(placed))
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	s.until(t, "order.placed", orders)
+	s.until(t, "order.placed", placed)
 	s.until(t, "payment.taken", 1)
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
@@ -164,11 +163,7 @@ func TestGoesOnAfterAnInterrupt(t *testing.T) {
 	if _, err := s.pool.Exec(t.Context(), steal); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(t.TempDir(), "orders.csv")
-	if err := os.WriteFile(path, []byte("account,sku,quantity,cents,card,country\nann,sold-out,1,895,visa,DE\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	r := s.run(t, path)
+	r := s.run(t, orders(t, "ann,sold-out,1,895,visa,DE"))
 	// Of everything that was under way nothing else is wrong.
 	if r.code != 1 || !strings.Contains(r.notes, "the audit found 1 fault\norder 1-000") || !strings.Contains(r.notes, "cents refunded, as the shop knows it, is 0, and must be 1") {
 		t.Errorf("with a cent less it ended with %d, and said\n%s", r.code, r.notes)
@@ -182,7 +177,7 @@ func TestGoesOnAfterAnInterrupt(t *testing.T) {
 			t.Errorf("order %s: %s", place, end)
 		}
 	}
-	if len(ends) != orders {
+	if len(ends) != placed {
 		t.Errorf("%d orders of the first run are there", len(ends))
 	}
 }

@@ -34,10 +34,15 @@ func (r *running) report(ctx context.Context, books *audit.Books) error {
 	if err != nil {
 		return err
 	}
-	prefix := fmt.Sprintf("%d-", r.number)
-	fmt.Fprintf(r.out, "run %d: %s\n\n", r.number, count(len(r.places), "order"))
-	printOutcomes(r.out, books.Outcomes(prefix))
+	prefix := r.prefix()
+	stuck, err := r.outcomes(ctx, books)
+	if err != nil {
+		return err
+	}
 	printTotals(r.out, books, bookings)
+	if stuck > 0 { // since all had ended
+		return fmt.Errorf("%s got stuck", count(stuck, "order"))
+	}
 	if faults := append(books.Faults(bookings), books.Surprises(prefix)...); len(faults) > 0 {
 		return wrong(faults)
 	}
@@ -50,7 +55,44 @@ func (r *running) report(ctx context.Context, books *audit.Books) error {
 	return nil
 }
 
-func printOutcomes(out io.Writer, sums map[string]audit.Outcome) {
+// prefix is what the ids of this run's orders begin with, which are the keys of their sagas too.
+func (r *running) prefix() string { return fmt.Sprintf("%d-", r.number) }
+
+// outcomes prints how many orders of this run ended in which way, and how many are stuck, which it returns.
+func (r *running) outcomes(ctx context.Context, books *audit.Books) (int, error) {
+	stuck, err := r.stuck(ctx, books)
+	if err != nil {
+		return 0, err
+	}
+	fmt.Fprintf(r.out, "run %d: %s\n\n", r.number, count(len(r.places), "order"))
+	printOutcomes(r.out, books.Outcomes(r.prefix()), stuck)
+	return stuck.Orders, nil
+}
+
+// stuck are the orders of this run whose sagas do not go on by themselves.
+func (r *running) stuck(ctx context.Context, books *audit.Books) (sum audit.Outcome, err error) {
+	f := saga.Filter{Saga: checkout.Definition.Name(), Stuck: true}
+	for {
+		page, err := saga.List(ctx, r.pool, f)
+		if err != nil {
+			return sum, err
+		}
+		for _, s := range page.Sagas {
+			if !strings.HasPrefix(s.Key, r.prefix()) {
+				continue
+			}
+			o := books.Orders[s.Key]
+			sum.Orders++
+			sum.Items += int(o.Quantity)
+			sum.Cents += o.Cents
+		}
+		if f.After = page.Next; f.After == "" {
+			return sum, nil
+		}
+	}
+}
+
+func printOutcomes(out io.Writer, sums map[string]audit.Outcome, stuck audit.Outcome) {
 	const line = "%-38s %8s %8s %14s\n"
 	fmt.Fprintf(out, line, "outcome", "orders", "items", "money")
 	for _, o := range outcomes {
@@ -58,7 +100,7 @@ func printOutcomes(out io.Writer, sums map[string]audit.Outcome) {
 			fmt.Fprintf(out, line, o.text, grouped(int64(sum.Orders)), grouped(int64(sum.Items)), money(sum.Cents))
 		}
 	}
-	fmt.Fprintf(out, line, "stuck", "0", "0", money(0)) // or it would not have come this far
+	fmt.Fprintf(out, line, "stuck", grouped(int64(stuck.Orders)), grouped(int64(stuck.Items)), money(stuck.Cents))
 }
 
 func printTotals(out io.Writer, books *audit.Books, bookings []provider.Booking) {

@@ -89,8 +89,15 @@ func (r *running) settled(ctx context.Context) (*audit.Books, error) {
 // explained is how many orders are explained that have not ended.
 const explained = 5
 
-// unsettled says what has not ended, and why.
+// unsettled prints what has ended, and returns what has not, and why.
 func (r *running) unsettled(ctx context.Context, now sight) error {
+	books, err := audit.Read(ctx, r.store)
+	if err != nil {
+		return err
+	}
+	if _, err := r.outcomes(ctx, books); err != nil {
+		return err
+	}
 	var text strings.Builder
 	fmt.Fprintf(&text, "not all has ended: %s under way, %d of them stuck; %s not taken",
 		count(now.left(), "saga"), now.stuck, count(now.untold, "webhook"))
