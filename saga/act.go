@@ -54,7 +54,7 @@ func (k *keeper) act(ctx context.Context) (did bool, err error) {
 			return err
 		})
 	}
-	err = u.transact(ctx, k.db, load, func(ctx context.Context, tx pgx.Tx, b *pgx.Batch) error {
+	err = k.transact(ctx, load, func(ctx context.Context, tx pgx.Tx, b *pgx.Batch) error {
 		if i.plan == "" {
 			return errNothing
 		}

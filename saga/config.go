@@ -17,6 +17,7 @@ const (
 	defaultAttempts  = 5
 	defaultKeepEnded = 30 * 24 * time.Hour
 	defaultPoll      = time.Second
+	defaultTimeout   = consumer.DefaultTimeout
 	minPoll          = 10 * time.Millisecond
 	maxPoll          = time.Minute
 )
@@ -46,6 +47,13 @@ type Config struct {
 	// Poll is how often a manager looks for what operators have decided and for inputs that can be taken by now, and the
 	// longest time that a due timer waits to be seen when nobody tells of it. Default 1 s.
 	Poll time.Duration
+	// Timeout is how long definitions may take for one transaction of events, replies, inputs that were kept, or decisions. Then
+	// the context that Senders got ends, and they have failed. Those that do not return then either are left to themselves
+	// where they hold up events or replies: their transaction is rolled back, what they do takes no effect any more, and
+	// everything else goes on. What took too long together is tried again one by one, each with a time of its own, and is set
+	// aside like what fails. Health says which still run; beyond 64 in a process the saga stops. Timers have Lease for the
+	// same. Default 30 s.
+	Timeout time.Duration
 	// Clock says what time it is, for definitions, due times and everything that is written down. Default: the clock of the
 	// database. It is for tests.
 	Clock func() time.Time
@@ -90,6 +98,7 @@ func (c Config) withDefaults() Config {
 	c.Attempts = cmp.Or(c.Attempts, defaultAttempts)
 	c.KeepEnded = cmp.Or(c.KeepEnded, defaultKeepEnded)
 	c.Poll = cmp.Or(c.Poll, defaultPoll)
+	c.Timeout = cmp.Or(c.Timeout, defaultTimeout)
 	if c.Wake == nil {
 		c.Wake = func() {}
 	}
@@ -106,7 +115,7 @@ func (c Config) withDefaults() Config {
 func (c Config) inner(saga string) consumer.Config {
 	inner := consumer.Config{
 		Lease: c.Lease, BatchSize: c.BatchSize, Attempts: c.Attempts, RetryBase: c.RetryBase, RetryCap: c.RetryCap, Classify: c.Classify,
-		MaxParked: c.MaxParked, Clock: c.Clock, Observer: c.Observer, Probe: c.Probe,
+		MaxParked: c.MaxParked, Timeout: cmp.Or(c.Timeout, defaultTimeout), Clock: c.Clock, Observer: c.Observer, Probe: c.Probe,
 	}
 	if c.Logger != nil {
 		inner.Logger = c.Logger.With("saga", saga)

@@ -3,6 +3,9 @@ package saga
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/internal/consumer"
@@ -12,7 +15,8 @@ import (
 // Health says how the sagas of this manager are doing, as this process knows it; it does not touch the database. Each saga has
 // a part for its events, one for its replies, one for its timers and one for what operators decide. Not ready are those
 // that wait for something that is away, retry in place, or have stopped. What another process works on is ready in state
-// "standby". What has set sequences aside is ready in state "degraded". Instances that are stuck do not count: [List] has them.
+// "standby". Definitions that do not return, and still run, are counted in the reason, with the one that has done so for
+// longest; see Config.Timeout. What has set sequences aside is ready in state "degraded". Instances that are stuck do not count: [List] has them.
 func (m *Manager) Health(ctx context.Context) eventstore.Health {
 	h := eventstore.Health{Component: "sagas", Ready: m.running.Load(), State: "running"}
 	if !h.Ready {
@@ -40,15 +44,22 @@ func (m *Manager) Health(ctx context.Context) eventstore.Health {
 }
 
 func (m *Manager) add(h *eventstore.Health, component string, s consumer.Status) {
-	part := eventstore.Health{Component: component, State: string(s.State), Reason: s.Reason, Since: s.Since}
+	part := eventstore.Health{Component: component, State: string(s.State), Reason: sentences(s.Hung, s.Reason), Since: s.Since}
 	switch s.State {
 	case consumer.Running, consumer.Standby, consumer.Paused:
 		part.Ready = true
 		if aside := s.Parked.Aside(); aside != "" {
-			part.State, part.Reason, part.Since = parking.Degraded, aside, s.Parked.Oldest
+			part.State, part.Reason, part.Since = parking.Degraded, sentences(s.Hung, aside), s.Parked.Oldest
 		}
 	}
+	if s.Hung != "" && part.Ready && h.Ready && h.Reason == "" {
+		h.Reason = component + ": " + s.Hung
+	}
 	join(h, part)
+}
+
+func sentences(texts ...string) string {
+	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), "; ")
 }
 
 // join adds a part. The first that is not ready stands for all; the others are in Parts.
@@ -63,12 +74,20 @@ func join(h *eventstore.Health, part eventstore.Health) {
 	}
 }
 
+// hangs is how long after the end of its context a definition may return before it hangs.
+const hangs = time.Second
+
 func (k *keeper) health() eventstore.Health {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	h := eventstore.Health{Component: fmt.Sprintf("saga %s manager", k.u.name), Ready: k.away == "", State: "running", Since: k.since}
 	if !h.Ready {
 		h.State, h.Reason = string(consumer.Waiting), k.away
+	}
+	if !k.busy.IsZero() && time.Since(k.busy) > k.u.cfg.Timeout+hangs {
+		h.Ready, h.State, h.Since = false, "hung", k.busy
+		h.Reason = fmt.Sprintf("a definition ignores the end of its context, which came after %v (Config.Timeout), and holds up what was kept and what "+
+			"operators decide: let it return, and start the process again", k.u.cfg.Timeout)
 	}
 	return h
 }

@@ -39,6 +39,22 @@ type keeper struct {
 	away    string // why the last look failed; empty: it did not
 	since   time.Time
 	overdue string
+	busy    time.Time // since when a definition is asked; zero: none is
+}
+
+// transact is [unit.transact] for at most Config.Timeout: then the context that definitions and the sender got ends.
+func (k *keeper) transact(ctx context.Context, load func(*pgx.Batch), f func(context.Context, pgx.Tx, *pgx.Batch) error) error {
+	ctx, cancel := context.WithTimeout(ctx, k.u.cfg.Timeout)
+	defer cancel()
+	k.asks(time.Now())
+	defer k.asks(time.Time{})
+	return k.u.transact(ctx, k.db, load, f)
+}
+
+func (k *keeper) asks(since time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.busy = since
 }
 
 // failing is an instance that cannot take what was kept for it.
@@ -164,7 +180,7 @@ func (k *keeper) take(ctx context.Context, p place) (bool, error) {
 func (k *keeper) takeSome(ctx context.Context, p place, limit int) (taken, at int, err error) {
 	u := k.u
 	t := u.turn()
-	err = u.transact(ctx, k.db, func(b *pgx.Batch) { t.load(b, nil, nil, []place{p}) }, func(ctx context.Context, tx pgx.Tx, b *pgx.Batch) error {
+	err = k.transact(ctx, func(b *pgx.Batch) { t.load(b, nil, nil, []place{p}) }, func(ctx context.Context, tx pgx.Tx, b *pgx.Batch) error {
 		in := t.instances[p]
 		if in == nil || in.paused || in.machine == nil || in.held == 0 {
 			return errNothing
@@ -249,7 +265,7 @@ func (k *keeper) cannot(ctx context.Context, p place, f *failing, cause error) e
 	f.next = time.Now().Add(k.u.cfg.policy().WithDefaults().Cap)
 	text := retry.Text(fmt.Sprintf("what was kept for it failed %d times: %v", f.attempts, cause))
 	t := k.u.turn()
-	err := k.u.transact(ctx, k.db, func(b *pgx.Batch) { t.load(b, nil, nil, []place{p}) }, func(_ context.Context, _ pgx.Tx, b *pgx.Batch) error {
+	err := k.transact(ctx, func(b *pgx.Batch) { t.load(b, nil, nil, []place{p}) }, func(_ context.Context, _ pgx.Tx, b *pgx.Batch) error {
 		in := t.instances[p]
 		if in == nil || in.facts.Stuck.Reason != "" && in.facts.Stuck.Reason != flow.HandlerMissing {
 			return errNothing

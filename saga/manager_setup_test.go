@@ -23,10 +23,10 @@ func (*wrong) Validate() error            { return errors.New("as it is wrong") 
 
 func TestManagersAreChecked(t *testing.T) {
 	t.Parallel()
-	_, err := NewManager(nil, nil, nil, Config{Lease: 1, BatchSize: -1, Attempts: -1, KeepEnded: -1, Poll: 1})
+	_, err := NewManager(nil, nil, nil, Config{Lease: 1, BatchSize: -1, Attempts: -1, KeepEnded: -1, Poll: 1, Timeout: -1})
 	for _, want := range []string{
 		"pool is nil", "source is nil", "sender is nil", "there are no definitions", "Config.Lease", "Config.BatchSize", "Config.Attempts",
-		"Config.KeepEnded", "Config.Poll",
+		"Config.KeepEnded", "Config.Poll", "Config.Timeout",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the joined faults lack %q: %v", want, err)

@@ -25,7 +25,7 @@ import (
 )
 
 // The events of these tests. Ops says what a [scripted] machine does when it sees one: "send x", "again x", "timer x 5s",
-// "cancel x", "cancel all", "close x", "complete", "compensate", "stick", "fail" and "panic".
+// "cancel x", "cancel all", "close x", "complete", "compensate", "stick", "fail", "hang" and "panic".
 type (
 	opened struct{ Ops []string } // begins an instance whose key is the stream's id
 	poked  struct {
@@ -42,8 +42,9 @@ var scriptEvents = eventstore.NewCatalog(eventstore.TypeOf[opened]("script.opene
 type scripted struct {
 	name    string
 	version int
-	broken  *atomic.Bool // it fails at everything
-	deaf    bool         // it reads no answers
+	broken  *atomic.Bool  // it fails at everything
+	deaf    bool          // it reads no answers
+	hangs   chan struct{} // what "hang" waits for
 }
 
 func (m *scripted) Name() string               { return m.name }
@@ -185,6 +186,8 @@ func (m *scripted) op(ctx context.Context, prep flow.Preparer, i *flow.Instance,
 		i.Stuck = flow.Stuck{Reason: flow.DeadLetter, Text: "as the script says"}
 	case "fail":
 		return errScript
+	case "hang":
+		<-m.hangs
 	case "panic":
 		panic("as the script says")
 	}
