@@ -43,13 +43,15 @@ type State = flow.State
 
 // CrashEverywhere runs a scenario on PostgreSQL, with a manager and a dispatcher, first undisturbed and then disturbed in
 // every way that the world has: killed at each place where that would hurt; with each command and each event delivered
-// twice; with answers in another order; with the answer of each step after its deadline; with each undo before its do; with
-// all commands delivered once more after the end, also when their keys are forgotten by then. The instance must always
-// end, in the same state and with the same effects as undisturbed; where a deadline has passed, compensated, and with an
-// undo carried out for each do that was.
+// twice; with the command of each step carried out after another, events before replies and replies before events; with the
+// answer of each step after its deadline; with each undo before its do; with all commands delivered once more after the end;
+// with keys forgotten at once, or by then. The instance must always end, in the same state and with the same effects as
+// undisturbed. Where a deadline has passed it is compensated, with an undo carried out for each do that was; or, if the step is
+// tried again, all is as undisturbed.
 //
-// At the usual scale of tests a tenth of the places is visited, with FULL=1 all; see the project's documentation. Runs go
-// side by side. The definition must be deterministic, and so must the receivers, but for what a repeat may change.
+// At the usual scale of tests a tenth of the places is visited, and commands come twice all at once; with FULL=1 all places are,
+// and each command comes twice in a run of its own. Runs go side by side. The definition must be deterministic, and so must the
+// receivers, but for what a repeat may change.
 func CrashEverywhere(t *testing.T, def saga.Definition, s Crashes) {
 	t.Helper()
 	if s.Bus == nil || s.Start == nil {
@@ -78,15 +80,18 @@ const undisturbed = "undisturbed"
 
 // disturbance is what one run is subjected to.
 type disturbance struct {
-	name   string
-	crash  map[string]int // the visit of a place at which the process dies
-	rewind bool           // at the crash, or at the end, the consumers' progress is lost
-	twice  bool           // each command is sent twice
-	slow   string         // the step whose command waits until another was carried out
-	late   string         // the step whose command is carried out after its deadline, or, with withhold, after its undo
-	held   bool           // it is not delivered before the instance has ended
-	again  bool           // all commands come once more at the end
-	forget bool           // the keys of commands are forgotten before
+	name    string
+	crash   map[string]int // the visit of a place at which the process dies
+	rewind  bool           // at the crash, or at the end, the consumers' progress is lost
+	twice   bool           // each command is sent twice
+	double  string         // the step whose commands are sent twice
+	slow    string         // the step whose command waits until another was carried out
+	late    string         // the step whose command is carried out after its deadline, or, with withhold, after its undo
+	held    bool           // it is not delivered before the instance has ended
+	again   bool           // all commands come once more at the end
+	forget  bool           // the keys of commands are forgotten before
+	amnesia bool           // they are forgotten as soon as a command was carried out
+	behind  string         // the consumer that waits for the other: events or replies
 }
 
 func disturbances(calm *crashRun) []disturbance {
@@ -95,9 +100,15 @@ func disturbances(calm *crashRun) []disturbance {
 		{name: "each event twice", rewind: true},
 		{name: "all commands once more", again: true},
 		{name: "all commands once more, keys forgotten", again: true, forget: true},
+		{name: "keys are forgotten at once", amnesia: true, again: true},
+		{name: "replies come before events", behind: events},
+		{name: "events come before replies", behind: replies},
 	}
 	for _, step := range calm.steps() {
 		all = append(all, disturbance{name: step + " is slow", slow: step})
+		if testscale.Factor() >= 1 {
+			all = append(all, disturbance{name: step + " twice", double: step})
+		}
 		if !calm.hasDeadline(step) {
 			continue
 		}
@@ -140,8 +151,8 @@ func (got result) mustBe(t *testing.T, want result, late bool) {
 	if t.Failed() {
 		return
 	}
-	if late {
-		if got.state == flow.Compensated && len(got.bare) > 0 {
+	if late && got.state == flow.Compensated {
+		if len(got.bare) > 0 {
 			t.Errorf("it is compensated, but nothing undid %s", strings.Join(got.bare, ", "))
 		}
 		return

@@ -43,7 +43,8 @@ func (h *holding) Prepare(ctx context.Context, to string, payload any) (flow.Com
 }
 
 func (h *holding) Replies(name string) (saga.Source, func(eventstore.RecordedEvent) (flow.Reply, error), error) {
-	return h.to().Replies(name)
+	source, decode, err := h.to().Replies(name)
+	return h.r.behind(source, replies), decode, err
 }
 
 func (h *holding) Enqueue(ctx context.Context, tx pgx.Tx, name string, meta []eventstore.Metadata, list []flow.Command) error {
@@ -55,7 +56,7 @@ func (h *holding) Enqueue(ctx context.Context, tx pgx.Tx, name string, meta []ev
 			continue // it comes when all is over
 		}
 		sent, with = append(sent, c), append(with, meta[i])
-		if d.twice {
+		if d.twice || d.double == c.Step {
 			sent, with = append(sent, c), append(with, meta[i])
 		}
 	}
@@ -63,6 +64,38 @@ func (h *holding) Enqueue(ctx context.Context, tx pgx.Tx, name string, meta []ev
 		return nil
 	}
 	return h.to().Enqueue(ctx, tx, name, with, sent)
+}
+
+// The two consumers of a saga.
+const (
+	events  = "events"
+	replies = "replies"
+)
+
+// behind lets one of the consumers wait for a while, at each page, until the other has read everything.
+func (r *crashRun) behind(s saga.Source, which string) saga.Source {
+	if r.d.behind != which {
+		return s
+	}
+	other := "saga-" + r.def.Name()
+	if which == events {
+		other += "-replies"
+	}
+	return waiting{s, func(ctx context.Context) {
+		r.poll(ctx, slowFor, func() bool {
+			return r.ask("SELECT coalesce(min(floor), 0) FROM daybook.segments WHERE consumer = $1", other) >= r.head(ctx)
+		})
+	}}
+}
+
+type waiting struct {
+	saga.Source
+	wait func(context.Context)
+}
+
+func (w waiting) ReadPage(ctx context.Context, after eventstore.Position, f eventstore.Filter, limit int) (eventstore.Page, error) {
+	w.wait(ctx)
+	return w.Source.ReadPage(ctx, after, f, limit)
 }
 
 // settle waits until the instance has ended and nothing is under way. What is held back passes its deadline meanwhile.
@@ -104,9 +137,7 @@ func (r *crashRun) atTheEnd(ctx context.Context) {
 	r.t.Helper()
 	d := r.d
 	if d.forget {
-		for range 2 { // both parts
-			r.exec(ctx, `SELECT daybook.turn_outcomes('1 second', (SELECT since + interval '1 day' FROM daybook.outcome_turn))`)
-		}
+		r.forget(ctx)
 	}
 	if d.again || d.held {
 		r.deliver(ctx)
@@ -115,6 +146,15 @@ func (r *crashRun) atTheEnd(ctx context.Context) {
 	if d.rewind && len(d.crash) == 0 {
 		r.rewind()
 		r.rests(ctx)
+	}
+}
+
+// forget lets the store forget how commands ended.
+func (r *crashRun) forget(ctx context.Context) {
+	for range 2 { // both parts
+		if _, err := r.w.Pool.Exec(ctx, `SELECT daybook.turn_outcomes('1 second', (SELECT since + interval '1 day' FROM daybook.outcome_turn))`); err != nil {
+			r.t.Errorf("sagatest: forget outcomes: %v", err)
+		}
 	}
 }
 

@@ -110,7 +110,7 @@ func (r *crashRun) keep(ctx context.Context, name string, process func(context.C
 func (r *crashRun) manage(ctx context.Context, pool *pgxpool.Pool) error {
 	b := r.s.Bus(r.w)
 	r.sender.set(commands.ForSagas(b, r.w.Store.Outbox()))
-	m, err := saga.NewManager(pool, r.w.Store.Log(), r.sender, saga.Config{
+	m, err := saga.NewManager(pool, r.behind(r.w.Store.Log(), events), r.sender, saga.Config{
 		Lease: crashLease, Poll: 20 * time.Millisecond, RetryBase: 10 * time.Millisecond, RetryCap: 50 * time.Millisecond, BatchSize: 3,
 		Clock: r.now, Wake: r.w.Store.Wake, Probe: func(place string) { r.reach(ctx, managing, place) },
 	}, r.def)
@@ -127,6 +127,9 @@ func (r *crashRun) dispatch(ctx context.Context, pool *pgxpool.Pool) error {
 			r.reach(ctx, dispatching, name+" comes")
 			r.slow(handling, c)
 			reply, err := next(handling, c)
+			if r.d.amnesia {
+				r.forget(handling)
+			}
 			r.reach(ctx, dispatching, name+" is done")
 			return reply, err
 		}
