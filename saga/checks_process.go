@@ -104,8 +104,12 @@ func (c *stepChecks[S]) turning(n int, step *Step[S]) {
 	if step.Undo.isSet() && step.NothingToUndo != "" {
 		c.fault(step.Name, "leave one of them out", "it has both Undo and NothingToUndo")
 	}
-	if step.Deadline > 0 && !way {
-		c.fault(step.Name, "set Undo, or leave Deadline out", "it has a Deadline and no Undo: its answer may come after all")
+	if step.Deadline > 0 && !step.Undo.isSet() {
+		remedy := "set Undo, or leave Deadline out"
+		if step.NothingToUndo != "" {
+			remedy = "set Undo in place of NothingToUndo, or leave Deadline out"
+		}
+		c.fault(step.Name, remedy, "it has a Deadline and no Undo: its answer may come after all")
 	}
 	if n > c.pivot && len(step.Refused) > 0 {
 		c.fault(step.Name, "put the step before the pivot, or take Refused out", "it is behind the pivot and can be refused, where there is no way back")

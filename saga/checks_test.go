@@ -49,6 +49,8 @@ func TestDefinitionsThatCannotRun(t *testing.T) {
 		{"reserve-stock", func(p *process) { p.Steps[0].Undo, p.Steps[0].Deadline = none, 0 }, []string{"neither Undo nor NothingToUndo", "make it the Pivot"}},
 		{"reserve-stock", func(p *process) { p.Steps[0].NothingToUndo = "no" }, []string{"both Undo and NothingToUndo"}},
 		{"hand-over", func(p *process) { p.Steps[2].Deadline = time.Hour }, []string{"Deadline and no Undo", "set Undo, or leave Deadline out"}},
+		{"hand-over", func(p *process) { p.Steps[2].Deadline, p.Steps[2].NothingToUndo = time.Hour, "no" }, []string{"Deadline and no Undo", "in place of NothingToUndo, or leave Deadline out"}},
+		{"reserve-stock", func(p *process) { p.Steps[0].Undo, p.Steps[0].NothingToUndo = none, "reads only" }, []string{"Deadline and no Undo", "leave Deadline out"}},
 		{"mail", func(p *process) { p.Steps[3].Together[1].Deadline = time.Hour }, []string{"Deadline and no Undo"}},
 		{"reserve-stock", func(p *process) { p.Steps[0].Deadline = -1 }, []string{"field Deadline"}},
 		{"mail", func(p *process) { p.Steps[3].Together[1].Refused = answers{saga.On(same[noCarrier])} }, []string{"behind the pivot and can be refused", "before the pivot"}},

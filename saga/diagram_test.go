@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -22,7 +21,7 @@ func TestDiagrams(t *testing.T) {
 		"escaped": changed(func(p *saga.Process[shop]) {
 			p.Steps[0] = saga.Step[shop]{
 				Name: "ask", Send: saga.Send(func(shop) (string, odd[int]) { return "", odd[int]{} }),
-				NothingToUndo: "\"reads\" only;\n[see] #5 <b>`bold`</b> | \\ (x) {y} & ü", Deadline: time.Second,
+				NothingToUndo: "\"reads\" only;\n[see] #5 <b>`bold`</b> | \\ (x) {y} & ü",
 			}
 			p.Steps[3].If = func(shop) bool { return true }
 			p.Completed = saga.Command[shop]{}

@@ -70,17 +70,5 @@ func (c *course) overdue(step *stepPlan, s *flow.Step) error {
 	if s.Again = step.mayRetry(s.Attempts); !s.Again {
 		c.i.Extra[whyExtra+step.name] = flow.ReplyOverdue
 	}
-	if step.undo.isSet() {
-		return c.sendUndo(step, s, true)
-	}
-	// There is nothing to undo, so that doing it once more is harmless.
-	if s.Again {
-		s.Again = false
-		c.later(step, s)
-		return nil
-	}
-	c.closeDo(step.name, max(1, s.Intent))
-	s.State = flow.Refused
-	c.stick(step.name, flow.ReplyOverdue, text)
-	return nil
+	return c.sendUndo(step, s, true) // what has a deadline has an undo
 }

@@ -188,7 +188,7 @@ func (w *modelWorld) step(name string, k, pivot int) saga.Step[modelState] {
 			s.Refused = []saga.Answer[modelState]{saga.On(counted[modelRefused])}
 		}
 	}
-	if w.chance(50) && (w.way(s)) {
+	if w.chance(50) && w.undoable(s) {
 		s.Deadline = time.Minute
 	}
 	s.Retry.Attempts = w.rand.IntN(4)
@@ -197,10 +197,6 @@ func (w *modelWorld) step(name string, k, pivot int) saga.Step[modelState] {
 	}
 	w.steps[name] = s
 	return s
-}
-
-func (w *modelWorld) way(s saga.Step[modelState]) bool {
-	return w.undoable(s) || s.NothingToUndo != ""
 }
 
 func (w *modelWorld) undoable(s saga.Step[modelState]) bool { return !isZero(s.Undo) }

@@ -107,7 +107,7 @@ func TestGivenUpByTheDispatcher(t *testing.T) {
 	ordered(t, checkoutDefinition).WhenReply("reserve-stock", saga.ReplyFailed).ThenCompensates("reserve-stock").ThenCompensated()
 	// With nothing to undo it is as if it had failed.
 	d := changed(func(p *saga.Process[shop]) {
-		p.Steps[1].Undo, p.Steps[1].NothingToUndo = saga.Command[shop]{}, "only asks"
+		p.Steps[1].Undo, p.Steps[1].NothingToUndo, p.Steps[1].Deadline = saga.Command[shop]{}, "only asks", 0
 	})
 	paying(t, d).WhenReply("take-payment", saga.ReplyFailed).ThenNothing().After(time.Minute).ThenSends(takePayment{"812", 500})
 	// The pivot has no way back: people decide.

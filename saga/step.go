@@ -22,14 +22,14 @@ type Step[S any] struct {
 	// Failed are the events that say that it was not done, and may be if it is tried again: see Retry.
 	Failed []Answer[S]
 	// Deadline is how long the step may take, its retries included. When it has passed, the outcome is unknown: the step is
-	// undone too. Default: no deadline.
+	// undone too, so a step with a deadline has an Undo, the pivot included. Default: no deadline.
 	Deadline time.Duration
 	// Retry says how often the step is tried when it has failed. The zero value: once.
 	Retry Retry
 	// Undo is the command that undoes it. It may come when nothing was done, before the command that it undoes, or more than
 	// once, and must be right each time: its handler finds the id of what it undoes in bus.CommandFrom(ctx).Undoes.
 	Undo Command[S]
-	// NothingToUndo says why the step needs no Undo: "reads only".
+	// NothingToUndo says why the step needs no Undo: "reads only". Such a step has no deadline.
 	NothingToUndo string
 	// Pivot: when this step is done, the saga does not go back any more. At most one step is the pivot.
 	Pivot bool

@@ -181,10 +181,10 @@ func TestGroups(t *testing.T) {
 func TestNothingToUndo(t *testing.T) {
 	t.Parallel()
 	d := changed(func(p *saga.Process[shop]) {
-		p.Steps[1].Undo, p.Steps[1].NothingToUndo = saga.Command[shop]{}, "only asks"
+		p.Steps[1].Undo, p.Steps[1].NothingToUndo, p.Steps[1].Deadline = saga.Command[shop]{}, "only asks", 0
 	})
 	delivering(t, d).When(noCarrier{}).ThenCompensates("reserve-stock").ThenCompensated()
-	paying(t, d).WhenDeadline("take-payment").ThenCompensates("reserve-stock").ThenCompensated().
+	paying(t, d).WhenOperator(sagatest.Cancel, "").ThenCompensates("reserve-stock").ThenCompensated().
 		When(paymentTaken{"812", "late"}).ThenNothing().ThenCompensated()
 }
 
