@@ -188,3 +188,24 @@ func TestOtherDefinitionsThatCannotRun(t *testing.T) {
 		t.Error("the definition has another name")
 	}
 }
+
+func TestDefinitionsOfOneName(t *testing.T) {
+	t.Parallel()
+	f := parcelFlow()
+	f.Name, f.Version = "checkout", 2
+	other := saga.Process[parcel]{
+		Name: "checkout", Version: 2, Events: shopEvents, Start: saga.StartOn(startParcel),
+		Steps: []saga.Step[parcel]{{Name: "a", NothingToUndo: "no", Send: saga.Send(func(parcel) (string, tell) { return "", tell{} })}},
+	}
+	for text, d := range map[string]saga.Definition{
+		`define "checkout" version 2: it is of kind "flow", and version 1 of kind "process": give one of them another name`: saga.Define(f),
+		"another definition here has its name and version":                                                                  checkoutDefinition,
+		"": saga.Define(other), // only the state is of another type
+	} {
+		_, err := saga.NewManager(nil, nil, nil, saga.Config{}, checkoutDefinition, d)
+		fault := (*saga.DefinitionError)(nil)
+		if found := errors.As(err, &fault); found != (text != "") || !strings.Contains(err.Error(), text) {
+			t.Errorf("want %q, got %v", text, err)
+		}
+	}
+}

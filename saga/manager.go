@@ -38,7 +38,8 @@ type Manager struct {
 }
 
 // NewManager checks definitions and configuration; it does not touch the database. Several versions of one saga may be
-// passed: new instances begin with the highest, and each keeps its own. The manager opens connections of its own with pool's
+// passed: new instances begin with the highest, and each keeps its own. They are of one kind, a [Process] or a [Flow]; the
+// type of the state may differ, for what is stored is read by the version that it was stored by. The manager opens connections of its own with pool's
 // settings while it runs: five at most for each saga, and four more.
 //
 // source is the log of the store or what is published of it. A saga that has never run begins where the source does: with
@@ -101,6 +102,12 @@ func unitsOf(definitions []Definition) ([]*unit, error) {
 		} else if u.reactor != nil || parts.Reactor != nil || u.machines[d.Version()] != nil {
 			faults = append(faults, &DefinitionError{
 				Saga: d.Name(), Version: d.Version(), Reason: "another definition here has its name and version", Remedy: "give each its own",
+			})
+			continue
+		} else if u.newest.Kind() != parts.Machine.Kind() {
+			faults = append(faults, &DefinitionError{
+				Saga: d.Name(), Version: d.Version(), Remedy: "give one of them another name: versions may change the type of the state, not the kind",
+				Reason: fmt.Sprintf("it is of kind %q, and version %d of kind %q", parts.Machine.Kind(), u.newest.Version(), u.newest.Kind()),
 			})
 			continue
 		}
