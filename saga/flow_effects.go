@@ -78,8 +78,15 @@ func (fx *Effects) After(name string, d time.Duration) {
 	fx.timer(flow.Timer{Name: name, After: max(0, d), Does: "reacts to " + name})
 }
 
-// Cancel takes a timer back. One that is not set is harmless.
-func (fx *Effects) Cancel(name string) { fx.cancel(name) }
+// Cancel takes a timer back: it does not fire any more when the reaction has committed. One that is not set is harmless, and
+// nothing says so, for only the transaction finds out: one that has fired is in the history, and its reaction came before
+// this one. A name that no [ReactTimer] has is never that of a timer, and a line of the history says so.
+func (fx *Effects) Cancel(name string) {
+	if len(fx.m.timers[name]) == 0 {
+		fx.note("ignored", "", fmt.Sprintf("cancel timer %q: it is not set, for nothing reacts to it", name))
+	}
+	fx.cancel(name)
+}
 
 // Complete ends the instance: it did what it was for.
 func (fx *Effects) Complete() { fx.end = flow.Completed }
