@@ -47,6 +47,13 @@ func WhenEach[E any](f func(e Event[E], send func(to string, command any))) Trig
 	return t
 }
 
+// AfterOption changes a delayed command. Make it with [Spread].
+type AfterOption struct{ spread time.Duration }
+
+// Spread puts what is due up to window later, so that what a herd of events begins in one moment does not come due in one. A
+// hash of the key picks the place: evenly over the window, and the same for one run whenever it is asked. Zero: no later.
+func Spread(window time.Duration) AfterOption { return AfterOption{spread: window} }
+
 // Unless names the events that cancel a delayed command; see [After].
 func Unless(keys ...AnyKey) Cancel { return Cancel{keys: keys} }
 
@@ -62,7 +69,11 @@ type Cancel struct{ keys []AnyKey }
 // The time is counted from when the event was recorded, by the clock of the store. The key of the instance is whom the
 // command is addressed to; of several events for one key the first counts until the command was carried out. A command that
 // its receiver refuses was not wanted any more: that is an end like any other. One that could not be carried out is tried
-// again, with pauses of up to 60 s, without end.
-func After(name string, d time.Duration, events *eventstore.Catalog, when Trigger, unless Cancel) Definition {
-	return defineAfter(name, d, events, when, unless)
+// again, with pauses of up to 60 s, without end. With [Spread] the time is d and up to so much more.
+func After(name string, d time.Duration, events *eventstore.Catalog, when Trigger, unless Cancel, options ...AfterOption) Definition {
+	var spread time.Duration
+	for _, o := range options {
+		spread = o.spread
+	}
+	return defineAfter(name, d, spread, events, when, unless)
 }

@@ -18,8 +18,9 @@ const (
 // afterMachine is a delayed command at work. The command is made when the instance begins, and kept as its state.
 type afterMachine struct {
 	core
-	wait time.Duration
-	when Trigger
+	wait   time.Duration
+	spread time.Duration
+	when   Trigger
 }
 
 // delayed is the state of a delayed command. Stored: names never change.
@@ -28,7 +29,7 @@ type delayed struct {
 	Data                                []byte
 }
 
-func defineAfter(name string, wait time.Duration, events *eventstore.Catalog, when Trigger, unless Cancel) *definition {
+func defineAfter(name string, wait, spread time.Duration, events *eventstore.Catalog, when Trigger, unless Cancel) *definition {
 	d := &definition{name: name, version: 1}
 	c := &checks{saga: name, version: 1, catalog: events}
 	c.named()
@@ -39,7 +40,8 @@ func defineAfter(name string, wait time.Duration, events *eventstore.Catalog, wh
 	case wait <= 0:
 		c.fault("", "use a positive time, or NewReactor", "there is no delay: %v", wait)
 	}
-	m := &afterMachine{core: newCore[delayed](name, 1, "after", events, Start[delayed]{}), wait: wait, when: when}
+	checkDuration(c, "", "Spread", spread)
+	m := &afterMachine{core: newCore[delayed](name, 1, "after", events, Start[delayed]{}), wait: wait, spread: spread, when: when}
 	if wire, ok := m.wire(when.event); ok {
 		m.starts[wire] = startPlan{}
 	}
@@ -113,7 +115,8 @@ func (m *afterMachine) Begin(ctx context.Context, prep flow.Preparer, ref flow.R
 	r := record(ctx, prep, i, in)
 	r.note("started", "", in.Event.Type)
 	r.timer(flow.Timer{
-		Name: dueTimer, After: m.wait, From: instant(in.Event.RecordedAt), Does: "sends " + addressed(typeName(payload), to),
+		Name: dueTimer, After: m.wait, From: instant(in.Event.RecordedAt), Spread: m.spread,
+		Does: "sends " + addressed(typeName(payload), to),
 	})
 	return i, r.fx, nil
 }

@@ -160,6 +160,7 @@ func TestOtherDefinitionsThatCannotRun(t *testing.T) {
 		"Define was given nil":               saga.Define(nil),
 		"field Events is nil":                saga.After("a", time.Second, nil, when, saga.Unless()),
 		"there is no delay: 0s":              saga.After("a", 0, shopEvents, when, saga.Unless()),
+		"field Spread: -1ns is negative":     saga.After("a", 1, shopEvents, when, saga.Unless(), saga.Spread(-1)),
 		"one command":                        saga.After("a", 1, shopEvents, saga.WhenEach(func(saga.Event[orderPlaced], func(string, any)) {}), saga.Unless()),
 		"Unless has a nil key":               saga.After("a", 1, shopEvents, when, saga.Unless(nil)),
 		"begins it and cancels it":           saga.After("a", 1, shopEvents, when, saga.Unless(saga.KeyOf(func(saga.Event[orderPlaced]) string { return "" }))),

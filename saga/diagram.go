@@ -226,7 +226,11 @@ func (m *flowMachine) diagram() string {
 
 func (m *afterMachine) diagram() string {
 	c := newChart()
-	c.add("begin([%s]) --> wait((%s))", label(slices.Sorted(maps.Keys(m.starts))...), label(m.wait.String()))
+	spread := ""
+	if m.spread > 0 {
+		spread = "and up to " + m.spread.String()
+	}
+	c.add("begin([%s]) --> wait((%s))", label(slices.Sorted(maps.Keys(m.starts))...), label(m.wait.String(), spread))
 	name := ""
 	if m.when.payload != nil {
 		name = m.when.payload.Name()

@@ -31,7 +31,7 @@ func TestDiagrams(t *testing.T) {
 			p.Steps[0] = saga.Step[shop]{Name: "no-send", Together: steps{}}
 		}),
 		"flow":  parcelDefinition,
-		"after": cancelUnpaid,
+		"after": cancelUnpaid, "spread": spreadUnpaid,
 		"reactor": saga.NewReactor("thanks", shopEvents,
 			saga.When(func(e saga.Event[shipped]) (string, tell) { return "", tell{} }),
 			saga.WhenEach(func(e saga.Event[shipped], send func(string, any)) {}),

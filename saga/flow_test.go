@@ -134,6 +134,22 @@ func TestFlowsAreStuck(t *testing.T) {
 		WhenOperator(sagatest.Answer, "ask").ThenRunning()
 }
 
+func TestTimersThatCannotBeSet(t *testing.T) {
+	t.Parallel()
+	f := parcelFlow()
+	f.Reactions = []saga.Reaction[parcel]{
+		saga.React(func(p parcel, _ saga.Event[orderPlaced], fx *saga.Effects) parcel {
+			fx.Cancel("remind") // it may be set, for all that the reaction knows
+			fx.Cancel("remnid")
+			return p
+		}), saga.ReactTimer("remind", parcel.remind),
+	}
+	_, _, fx := started(t, saga.Define(f))
+	if n := len(fx.History); n != 2 || fx.History[1].Kind != "ignored" || !strings.Contains(fx.History[1].Text, `cancel timer "remnid": it is not set`) {
+		t.Errorf("the history is %+v", fx.History)
+	}
+}
+
 func TestFlowsAnsweredByHand(t *testing.T) {
 	t.Parallel()
 	m, i, fx := started(t, parcelDefinition)
@@ -211,6 +227,20 @@ func TestADelayCountsFromTheEvent(t *testing.T) {
 	if i.Key != "812" {
 		t.Errorf("the key is %q", i.Key)
 	}
+}
+
+var spreadUnpaid = saga.After("cancel-unpaid", 15*time.Minute, shopEvents,
+	saga.When(func(e saga.Event[orderPlaced]) (string, cancelOrder) { return e.Stream.ID, cancelOrder{"not paid"} }),
+	saga.Unless(payment), saga.Spread(10*time.Minute))
+
+func TestDelaysAreSpread(t *testing.T) {
+	t.Parallel()
+	_, _, fx := started(t, spreadUnpaid)
+	if timer := fx.Timers[0]; timer.After != 15*time.Minute || timer.Spread != 10*time.Minute {
+		t.Errorf("the timer is %+v", timer)
+	}
+	sagatest.For(t, spreadUnpaid).In("order-812").When(orderPlaced{}).ThenNothing().
+		After(25*time.Minute-1).ThenNothing().After(1).ThenSendsTo("812", cancelOrder{"not paid"})
 }
 
 func TestReactors(t *testing.T) {

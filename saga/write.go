@@ -270,7 +270,7 @@ func (t *turn) writeTimers(b *pgx.Batch) {
 				gone = append(gone, span{full, full + "\x01"})
 				continue
 			}
-			set = append(set, timers.Setting{Queue: queue, Name: full, After: timer.After, From: timer.From, Does: storable(timer.Does)})
+			set = append(set, timers.Setting{Queue: queue, Name: full, After: timer.After, From: timer.From, Spread: timer.Spread, Does: storable(timer.Does)})
 		}
 	}
 	if len(gone) > 0 {

@@ -218,6 +218,8 @@ type Timer struct {
 	// from instead, a time of that clock.
 	After time.Duration
 	From  time.Time
+	// Spread puts it up to so much later, at a place that a hash of instance and name picks.
+	Spread time.Duration
 	// Does says what it will do, for people: "undoes take-payment, then compensates".
 	Does string
 }

@@ -87,7 +87,7 @@ func (s *Scenario) carry(fx flow.Effects) {
 		if !t.From.IsZero() {
 			from = t.From
 		}
-		s.timers[t.Name], s.does[t.Name] = from.Add(t.After), t.Does
+		s.timers[t.Name], s.does[t.Name] = from.Add(t.After+t.Spread), t.Does
 	}
 }
 

@@ -37,7 +37,7 @@ func (s *Scenario) WhenTimer(name string) *Scenario {
 	return s.until("WhenTimer", due, name)
 }
 
-// After lets time pass. Timers that are due meanwhile fire, in the order of their times.
+// After lets time pass. Timers that are due meanwhile fire, in the order of their times; one with a [saga.Spread] at its end.
 func (s *Scenario) After(d time.Duration) *Scenario {
 	s.t.Helper()
 	return s.until("After", s.now.Add(d), "")
