@@ -60,7 +60,8 @@ type Config struct {
 	// Wake is called after each commit that has sent commands: pass store.Wake, and they leave at once. It must not block.
 	// Default: none; commands leave within the dispatcher's own time.
 	Wake func()
-	// Logger gets a line per change of state, never one per event. Default: none.
+	// Logger gets a line per change of state, never one per event, and an error for each instance that becomes stuck, with its
+	// key, run, reason and step, at most ten a second and counting what that leaves out. Default: none.
 	Logger *slog.Logger
 	// Observer is told of each batch of events and replies, under the consumers' names. Default: none.
 	Observer eventstore.Observer

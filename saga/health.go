@@ -16,7 +16,8 @@ import (
 // a part for its events, one for its replies, one for its timers and one for what operators decide. Not ready are those
 // that wait for something that is away, retry in place, or have stopped. What another process works on is ready in state
 // "standby". Definitions that do not return, and still run, are counted in the reason, with the one that has done so for
-// longest; see Config.Timeout. What has set sequences aside is ready in state "degraded". Instances that are stuck do not count: [List] has them.
+// longest; see Config.Timeout. What has set sequences aside is ready in state "degraded", and so is a saga that has instances
+// that are stuck: the reason counts them, up to 1,000, as Config.Poll lets it see, and [List] has them.
 func (m *Manager) Health(ctx context.Context) eventstore.Health {
 	h := eventstore.Health{Component: "sagas", Ready: m.running.Load(), State: "running"}
 	if !h.Ready {
@@ -81,8 +82,14 @@ func (k *keeper) health() eventstore.Health {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	h := eventstore.Health{Component: fmt.Sprintf("saga %s manager", k.u.name), Ready: k.away == "", State: "running", Since: k.since}
-	if !h.Ready {
+	switch {
+	case !h.Ready:
 		h.State, h.Reason = string(consumer.Waiting), k.away
+	case k.stuck.n > 0:
+		h.State, h.Reason = parking.Degraded, k.stuck.String()
+		if k.stuck.since != nil {
+			h.Since = *k.stuck.since
+		}
 	}
 	if !k.busy.IsZero() && time.Since(k.busy) > k.u.cfg.Timeout+hangs {
 		h.Ready, h.State, h.Since = false, "hung", k.busy
@@ -108,6 +115,9 @@ type Stats struct {
 	Sent int64
 	// Timers that were set, fired, ignored because their instance had ended or they were cancelled or set anew, and given up.
 	TimersSet, TimersFired, TimersIgnored, TimersFailed int64
+	// Stuck instances: how often one became stuck, or stuck for another reason or at another step. Each is a line in the log,
+	// ten a second at most.
+	Stuck int64
 	// Acted are the items of plans that were carried out, of which Refused changed nothing.
 	Acted, Refused int64
 	// Cleaned instances, or commands of a reactor, were removed after Config.KeepEnded.
@@ -122,7 +132,7 @@ func (m *Manager) Stats() []Stats {
 		all[n] = Stats{
 			Saga: u.name, Started: s.started.Load(), Ended: s.ended.Load(), Reactions: s.reactions.Load(), Ignored: s.ignored.Load(),
 			Held: s.held.Load(), Sent: s.sent.Load(), TimersSet: s.timersSet.Load(), TimersFired: s.timersFired.Load(),
-			TimersIgnored: s.timersIgnored.Load(), TimersFailed: s.timersFailed.Load(), Acted: s.acted.Load(), Refused: s.refused.Load(),
+			TimersIgnored: s.timersIgnored.Load(), TimersFailed: s.timersFailed.Load(), Stuck: s.stuck.Load(), Acted: s.acted.Load(), Refused: s.refused.Load(),
 			Cleaned: s.cleaned.Load(),
 		}
 	}

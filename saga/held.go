@@ -160,6 +160,9 @@ func (t *turn) writeHeld(b *pgx.Batch) {
 			keys, runs = append(keys, in.key), append(runs, int32(in.run))
 			kinds, bodies = append(kinds, h.kind), append(bodies, h.body)
 		}
+		if in.machine == nil && in.facts.Stuck.Reason == "" {
+			t.sticks(in, flow.Stuck{Reason: flow.HandlerMissing})
+		}
 		marks, markRuns = append(marks, in.key), append(markRuns, int32(in.run))
 		counts, missing = append(counts, int32(len(in.hold))), append(missing, in.machine == nil)
 	}

@@ -39,6 +39,7 @@ type keeper struct {
 	away    string // why the last look failed; empty: it did not
 	since   time.Time
 	overdue string
+	stuck   stuckCount
 	busy    time.Time // since when a definition is asked; zero: none is
 }
 
@@ -121,11 +122,13 @@ func (k *keeper) turn(ctx context.Context) (more bool, err error) {
 	b.Queue(k.u.sql.planned, k.u.name, k.u.clock()).QueryRow(func(row pgx.Row) error { return row.Scan(&planned) })
 	var late *time.Time
 	b.Queue(k.u.sql.late, timerQueue(k.u.name), k.u.clock(), overdueAfter).QueryRow(func(row pgx.Row) error { return row.Scan(&late) })
+	var stuck stuckCount
+	b.Queue(k.u.sql.stuckCount, k.u.name, stuckCap).QueryRow(stuck.scan)
 	b.Queue("commit")
 	if err := k.db.SendBatch(ctx, b).Close(); err != nil {
 		return false, fmt.Errorf("saga: look for what %q has to do: %w", k.u.name, err)
 	}
-	k.lates(late)
+	k.lates(late, stuck)
 	for _, p := range held {
 		again, err := k.take(ctx, p)
 		if err != nil {
@@ -144,11 +147,11 @@ func (k *keeper) turn(ctx context.Context) (more bool, err error) {
 	return more || again, err
 }
 
-// lates notes since when timers are overdue that nobody has claimed.
-func (k *keeper) lates(since *time.Time) {
+// lates notes since when timers are overdue that nobody has claimed, and how many instances are stuck.
+func (k *keeper) lates(since *time.Time, stuck stuckCount) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.overdue = ""
+	k.overdue, k.stuck = "", stuck
 	if since != nil {
 		k.overdue = "timers are overdue since " + since.UTC().Format(time.RFC3339) + ": nobody fires them, or too few processes do"
 	}
@@ -271,6 +274,9 @@ func (k *keeper) cannot(ctx context.Context, p place, f *failing, cause error) e
 			return errNothing
 		}
 		b.Queue(k.u.sql.stuck, k.u.name, p.key, p.run, k.u.clock(), text)
+		if in.facts.Stuck.Reason == "" {
+			t.sticks(in, flow.Stuck{Reason: flow.DeadLetter})
+		}
 		in.history = append(in.history, flow.Entry{Kind: "stuck", Text: text})
 		t.change(in, 0)
 		t.writeHistory(b)
@@ -278,6 +284,9 @@ func (k *keeper) cannot(ctx context.Context, p place, f *failing, cause error) e
 	})
 	if errors.Is(err, errNothing) {
 		return nil
+	}
+	if err == nil {
+		k.u.committed(t)
 	}
 	return err
 }

@@ -109,25 +109,31 @@ func (u *unit) spent(ctx context.Context, db *pgxpool.Pool, timer timers.Timer, 
 	text := retry.Text(fmt.Sprintf("timer %s failed %d times: %v", timer.Name[len(timerPrefix(ref)):], timer.Attempts+1, cause))
 	t := u.turn()
 	places := []place{{ref.Key, ref.Run}}
+	given := false
 	err := u.transact(ctx, db, func(b *pgx.Batch) { t.load(b, nil, nil, places) }, func(ctx context.Context, tx pgx.Tx, b *pgx.Batch) error {
 		held, err := timers.Held(ctx, tx, u.schema, []timers.Timer{timer})
 		if err != nil || len(held) == 0 {
 			return err
 		}
+		given = true
 		timers.Retry(b, u.schema, u.clock(), []timers.Failure{{Timer: timer, After: never, Err: cause}})
 		in := t.instances[places[0]]
 		if in == nil || in.machine == nil {
 			return nil
 		}
 		b.Queue(u.sql.stuck, u.name, in.key, in.run, u.clock(), text)
+		if in.facts.Stuck.Reason == "" {
+			t.sticks(in, flow.Stuck{Reason: flow.DeadLetter})
+		}
 		in.history = append(in.history, flow.Entry{Kind: "stuck", Text: text})
 		t.change(in, 0)
 		t.writeHistory(b)
 		return nil
 	})
-	if err != nil {
+	if err != nil || !given {
 		return err
 	}
+	u.committed(t)
 	u.sum.timersFailed.Add(1)
 	u.log.Error("a timer was given up: its instance is stuck until an operator retries", "key", ref.Key, "run", ref.Run, "error", text)
 	return nil

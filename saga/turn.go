@@ -77,6 +77,7 @@ type turn struct {
 	sends  []send
 	closed []string
 	counts counts
+	stuck  []became
 }
 
 func (u *unit) turn() *turn {

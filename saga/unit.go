@@ -39,11 +39,12 @@ type unit struct {
 	kick       chan struct{} // something to look for
 	wakeTimers func()        // a timer was set
 	settings   string
+	lines      lines // about instances that become stuck
 }
 
 type statements struct {
-	now, lock, origins, seen, insert, update, history, commands, reacted, stored, resent, close, lockTimers, cancel, hold, marked, replied string
-	widen, look, late, inputs, taken, stuck, plan, item, acted, planned, pause, resume, freeze, thaw, revive, clean, cleanAlone            string
+	now, lock, origins, seen, insert, update, history, commands, reacted, stored, resent, close, lockTimers, cancel, hold, marked, replied  string
+	widen, look, late, inputs, taken, stuck, stuckCount, plan, item, acted, planned, pause, resume, freeze, thaw, revive, clean, cleanAlone string
 }
 
 func newStatements(schema string) statements {
@@ -52,7 +53,7 @@ func newStatements(schema string) statements {
 		now: in(nowSQL), lock: in(lockSQL), origins: in(originsSQL), seen: in(seenSQL), insert: in(insertSQL),
 		update: in(updateSQL), history: in(historySQL), commands: in(commandsSQL), reacted: in(reactedSQL), stored: in(storedSQL),
 		resent: in(resentSQL), close: in(closeSQL), lockTimers: in(lockTimersSQL), cancel: in(cancelSQL), hold: in(holdSQL), marked: in(markedSQL),
-		replied: in(repliedSQL), widen: in(widenSQL), look: in(lookSQL), late: in(lateSQL), inputs: in(inputsSQL), taken: in(takenSQL), stuck: in(stuckSQL), plan: in(planRowSQL), item: in(itemSQL),
+		replied: in(repliedSQL), widen: in(widenSQL), look: in(lookSQL), late: in(lateSQL), inputs: in(inputsSQL), taken: in(takenSQL), stuck: in(stuckSQL), stuckCount: in(stuckCountSQL), plan: in(planRowSQL), item: in(itemSQL),
 		acted: in(actedSQL), planned: in(plannedSQL), pause: in(pauseSQL), resume: in(resumeSQL), freeze: in(freezeSQL), thaw: in(thawSQL),
 		revive: in(reviveSQL), clean: in(cleanSQL), cleanAlone: in(cleanAloneSQL),
 	}
@@ -72,7 +73,7 @@ type counts struct{ started, ended, reactions, ignored, held, sent, timersSet, t
 
 // totals are the counts of a saga in this process.
 type totals struct {
-	started, ended, reactions, ignored, held, sent, timersSet, timersFired, timersIgnored, timersFailed, acted, refused, cleaned atomic.Int64
+	started, ended, reactions, ignored, held, sent, timersSet, timersFired, timersIgnored, timersFailed, stuck, acted, refused, cleaned atomic.Int64
 }
 
 // committed tells of a transaction.
@@ -87,6 +88,7 @@ func (u *unit) committed(t *turn) {
 	sum.timersSet.Add(c.timersSet)
 	sum.timersFired.Add(c.timersFired)
 	sum.timersIgnored.Add(c.timersIgnored)
+	u.alert(t.stuck)
 	if c.sent > 0 {
 		u.cfg.Wake()
 	}

@@ -75,6 +75,7 @@ func (t *turn) writeInstances(b *pgx.Batch) error {
 		} else {
 			old.add(in, data, contentType, progress, awaits)
 		}
+		t.sticks(in, in.state.Stuck)
 		if !in.over && in.state.State.Over() {
 			t.counts.ended++
 		}
