@@ -101,6 +101,7 @@ type NotInstalledError struct {
 	Schema, Saga, Missing string
 }
 
+// Error says what is missing, and what to call.
 func (e *NotInstalledError) Error() string {
 	if e.Missing == missingTables {
 		return fmt.Sprintf("saga: %q: %s in schema %q: call postgres.Migrate or run `daybook migrate` first", e.Saga, e.Missing, e.Schema)

@@ -71,7 +71,6 @@ func TestAMillionIdleSagas(t *testing.T) {
 			w.exec("ANALYZE daybook.sagas, daybook.saga_commands, daybook.saga_history, daybook.timers")
 		}
 		cfg := quick()
-		cfg.KeepEnded = time.Microsecond
 		began := time.Now()
 		scans, visited := w.counted("idle "+statistics, func(pool *pgxpool.Pool) {
 			m, err := NewManager(pool, w.store.Log(), w.post, cfg, script(1), again{})
