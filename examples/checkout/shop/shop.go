@@ -3,6 +3,7 @@ package shop
 import (
 	"context"
 	"log/slog"
+	"slices"
 
 	"github.com/daybook-go/daybook/aggregate"
 	"github.com/daybook-go/daybook/aggregate/bus"
@@ -47,9 +48,11 @@ func New(store Store, snapshots snapshot.Store, client *provider.Client) *Shop {
 
 // region bus
 
-// Bus returns a bus that carries out the commands of a checkout, each once.
-func (s *Shop) Bus(logger *slog.Logger) *bus.Bus {
-	b := bus.New(bus.Config{Logger: logger}, bus.Retry(aggregate.Retry{}), bus.Idempotent(s.store))
+// Bus returns a bus that carries out the commands of a checkout, each once. The outer middleware, if there is any, goes
+// around all else.
+func (s *Shop) Bus(logger *slog.Logger, outer ...bus.Middleware) *bus.Bus {
+	middleware := slices.Concat(outer, []bus.Middleware{bus.Retry(aggregate.Retry{}), bus.Idempotent(s.store)})
+	b := bus.New(bus.Config{Logger: logger}, middleware...)
 
 	bus.HandleAggregate(b, order.ConfirmType, s.Orders, func(c order.Confirm) string { return c.Order }, order.Confirm.Decide)
 	bus.HandleAggregate(b, order.CancelType, s.Orders, func(c order.Cancel) string { return c.Order }, order.Cancel.Decide)
