@@ -67,12 +67,13 @@ kept AS (
 gone AS (DELETE FROM {schema}.sagas WHERE ctid = ANY (ARRAY(SELECT at FROM old)) RETURNING 1)
 SELECT count(*)::int FROM gone`
 
-	// Of reactors, whose commands belong to nothing else.
+	// Of reactors, whose commands belong to nothing else. Those whose ends are not known stay: a dispatcher that was away carries
+	// out none that has no row.
 	cleanAloneSQL = `
 WITH safe AS MATERIALIZED (` + safeSQL + `),
 old AS MATERIALIZED (
   SELECT c.ctid AS at, c.position FROM {schema}.saga_commands c, safe
-   WHERE c.saga = $1 AND c.run = 0 AND c.sent_at < (SELECT coalesce($2::timestamptz, clock_timestamp()) - $3::interval) AND c.position <= safe.upto
+   WHERE c.saga = $1 AND c.run = 0 AND c.state <> 'sent' AND c.sent_at < (SELECT coalesce($2::timestamptz, clock_timestamp()) - $3::interval) AND c.position <= safe.upto
    ORDER BY c.sent_at LIMIT $4 FOR UPDATE OF c SKIP LOCKED),
 known AS (
   UPDATE {schema}.saga_names n SET cleaned = greatest(n.cleaned, (SELECT max(position) FROM old))

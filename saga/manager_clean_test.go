@@ -2,8 +2,13 @@ package saga
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/daybook-go/daybook/internal/flow"
 )
 
 // What has ended goes after a while, with all that belongs to it; it cannot begin again by an event that comes again, and the
@@ -23,6 +28,12 @@ func TestEndedInstancesAreRemoved(t *testing.T) {
 	w.sees("live", 1, "opened")
 	w.becomes("the ends", fmt.Sprint(n), "SELECT count(*)::text FROM daybook.sagas WHERE ended_at IS NOT NULL")
 	w.becomes("the reactor's", fmt.Sprint(n+1), "SELECT count(*)::text FROM daybook.saga_commands WHERE saga = 'again'")
+	// The ends of all but one are known: that one stays, for the dispatcher to carry it out when it comes back.
+	ids := strings.Fields(w.value("SELECT string_agg(command::text, ' ' ORDER BY position) FROM daybook.saga_commands WHERE saga = 'again'"))
+	for _, id := range ids[1:] {
+		w.post.reply(uuid.MustParse(id), flow.ReplyDone)
+	}
+	w.becomes("what has no end", "1", "SELECT count(*)::text FROM daybook.saga_commands WHERE saga = 'again' AND state = 'sent'")
 	stop()
 	clock.step(noon.Add(30 * time.Minute))
 	w.start(w.manager(cfg, script(1), again{}))() // too soon
@@ -32,9 +43,9 @@ func TestEndedInstancesAreRemoved(t *testing.T) {
 	clock.step(noon.Add(61 * time.Minute))
 	stop = w.start(w.manager(cfg, script(1), again{}))
 	w.becomes("what is left", "1", "SELECT count(*)::text FROM daybook.sagas")
-	w.becomes("what is left", "0", "SELECT count(*)::text FROM daybook.saga_commands WHERE saga = 'again'")
+	w.becomes("what is left", ids[0], "SELECT string_agg(command::text, ' ') FROM daybook.saga_commands WHERE saga = 'again'")
 	for _, table := range []string{"saga_history", "saga_commands"} {
-		if got := w.value("SELECT string_agg(DISTINCT key, ', ') FROM daybook." + table); got != "live" {
+		if got := w.value("SELECT string_agg(DISTINCT key, ', ') FROM daybook." + table + " WHERE saga = 'script'"); got != "live" {
 			t.Errorf("%s has rows of %s", table, got)
 		}
 	}
