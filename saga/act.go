@@ -221,7 +221,7 @@ func (k *keeper) pause(b *pgx.Batch, t *turn, in *instance, i *planItem) error {
 	}
 	u := k.u
 	b.Queue(u.sql.pause, u.name, in.key, in.run, u.clock(), i.actor, i.reason)
-	b.Queue(u.sql.freeze, timerQueue(u.name), timerPrefix(in.facts.Ref), timersAfter(in.facts.Ref), never)
+	b.Queue(u.sql.freeze, timerQueue(u.name), timerPrefix(in.facts.Ref), timersAfter(in.facts.Ref), frozen, u.clock())
 	k.tell(b, t, in, i, "paused")
 	return nil
 }
@@ -237,7 +237,7 @@ func (k *keeper) resume(b *pgx.Batch, t *turn, in *instance, i *planItem, shift 
 		text = "resumed; timers are shifted by as long as it was paused"
 	}
 	// Before the row: it says since when it was paused.
-	b.Queue(u.sql.thaw, timerQueue(u.name), timerPrefix(in.facts.Ref), timersAfter(in.facts.Ref), u.name, in.key, in.run, shift, u.clock())
+	b.Queue(u.sql.thaw, timerQueue(u.name), timerPrefix(in.facts.Ref), timersAfter(in.facts.Ref), u.name, in.key, in.run, shift, u.clock(), frozen)
 	b.Queue(u.sql.resume, u.name, in.key, in.run, u.clock())
 	k.tell(b, t, in, i, text)
 	t.counts.timersSet++ // perhaps
@@ -300,17 +300,18 @@ UPDATE {schema}.sagas SET paused_at = NULL, paused_by = '', paused_why = '', ent
        changed_at = coalesce($4::timestamptz, clock_timestamp()), revision = revision + 1
  WHERE saga = $1 AND key = $2 AND run = $3`
 
-	// A claim that is under way cannot finish.
+	// A claim that is under way cannot finish. What was given up stays so, also behind the pause.
 	freezeSQL = `
 UPDATE {schema}.timers SET visible_at = due_at + $4::interval, token = token + 1, owner = ''
- WHERE queue = $1 AND name >= $2 AND name < $3`
+ WHERE queue = $1 AND name >= $2 AND name < $3
+   AND NOT (owner = '' AND visible_at > coalesce($5::timestamptz, clock_timestamp()) + interval '100 years')`
 
 	thawSQL = `
 UPDATE {schema}.timers t
    SET due_at = t.due_at + p.shift, visible_at = t.due_at + p.shift, token = t.token + 1, owner = ''
   FROM (SELECT CASE WHEN $7::boolean THEN coalesce($8::timestamptz, clock_timestamp()) - s.paused_at ELSE interval '0' END AS shift
           FROM {schema}.sagas s WHERE s.saga = $4 AND s.key = $5 AND s.run = $6) p
- WHERE t.queue = $1 AND t.name >= $2 AND t.name < $3`
+ WHERE t.queue = $1 AND t.name >= $2 AND t.name < $3 AND t.visible_at = t.due_at + $9::interval`
 
 	reviveSQL = `
 WITH r AS (

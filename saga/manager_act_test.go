@@ -11,24 +11,38 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/daybook-go/daybook/internal/flow"
+	"github.com/daybook-go/daybook/internal/livetest"
 )
 
 // steppedClock is a clock that stands still.
 type steppedClock struct {
-	mu sync.Mutex
-	at time.Time
+	mu   sync.Mutex
+	at   time.Time
+	asks int // since the last step
 }
 
 func (c *steppedClock) now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.asks++
 	return c.at
+}
+
+// looked waits until everything that looks for what is due has done so a few times by the time that the clock shows: each
+// look asks the clock several times.
+func (c *steppedClock) looked(t testing.TB) {
+	t.Helper()
+	livetest.Eventually(t, "what is due is looked for", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.asks >= 40
+	})
 }
 
 func (c *steppedClock) step(to time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.at = to
+	c.at, c.asks = to, 0
 }
 
 // plan writes a plan as operators do, about the first runs of keys.
@@ -119,6 +133,10 @@ func TestRateOfAPlan(t *testing.T) {
 	done := "SELECT done::text || ' ' || to_char(next_at AT TIME ZONE 'UTC', 'HH24:MI:SS') FROM daybook.saga_plans"
 	w.becomes("the first", "1 12:00:10", done)
 	clock.step(noon.Add(9 * time.Second))
+	clock.looked(t)
+	if got := w.value(done); got != "1 12:00:10" {
+		t.Errorf("too soon: %s", got)
+	}
 	clock.step(noon.Add(10 * time.Second))
 	w.becomes("the second", "2 12:00:20", done)
 	clock.step(noon.Add(20 * time.Second))
@@ -171,6 +189,10 @@ func TestPauseAndResume(t *testing.T) {
 			if shift {
 				w.sees("x", 1, taken)
 				clock.step(noon.Add(34 * time.Minute))
+				clock.looked(t)
+				if got := w.log("x", 1); got != taken {
+					t.Errorf("too soon: %s", got)
+				}
 				clock.step(noon.Add(35*time.Minute + time.Second)) // ten minutes, and the 25 that it was paused
 				w.sees("x", 1, taken+"; timer soon")
 			} else {
@@ -185,6 +207,36 @@ func TestPauseAndResume(t *testing.T) {
 			if got := w.column("x", 1, "entries"); got != w.value("SELECT count(*)::text FROM daybook.saga_history") {
 				t.Errorf("the row counts %s lines of history", got)
 			}
+		})
+	}
+}
+
+// What was given up before a pause stays so behind it, until an operator retries.
+func TestResumeRevivesNothing(t *testing.T) {
+	t.Parallel()
+	for _, shift := range []bool{true, false} {
+		t.Run(fmt.Sprint("shift ", shift), func(t *testing.T) {
+			t.Parallel()
+			w := newScriptWorld(t, script(1))
+			m := w.manager(quick(), script(1))
+			w.start(m)
+			w.open("x", "script fail", "timer late 1h")
+			w.becomes("stuck", "dead_letter", "SELECT stuck FROM daybook.sagas")
+			const given = "SELECT visible_at::text || ' ' || attempts FROM daybook.timers WHERE name LIKE '%fail'"
+			before := w.value(given)
+			w.planEnds(w.plan("pause", "", "", "x"))
+			if got := w.value(given); got != before {
+				t.Errorf("the pause makes of %s %s", before, got)
+			}
+			w.planEnds(w.plan("resume", "", fmt.Sprintf(`{"shift":%v}`, shift), "x"))
+			if got := w.value(given); got != before {
+				t.Errorf("resuming makes of %s %s", before, got)
+			}
+			if got := w.value("SELECT (visible_at = due_at)::text FROM daybook.timers WHERE name LIKE '%late'"); got != "true" {
+				t.Error("the other timer does not go on")
+			}
+			w.planEnds(w.plan(flow.ActionRetry, "nothing", "", "x"))
+			w.becomes("given up again", "2", "SELECT count(*)::text FROM daybook.saga_history WHERE kind = 'stuck'")
 		})
 	}
 }

@@ -139,8 +139,12 @@ func (u *unit) spent(ctx context.Context, db *pgxpool.Pool, timer timers.Timer, 
 	return nil
 }
 
-// never is when a timer comes again that was given up, and one of an instance that is paused.
-const never = 250 * 365 * 24 * time.Hour
+const (
+	// never is when a timer comes again that was given up.
+	never = 250 * 365 * 24 * time.Hour
+	// frozen is how long after it is due a timer of a paused instance would come: by it those are known from what was given up.
+	frozen = 260 * 365 * 24 * time.Hour
+)
 
 // stuckSQL: what is stuck already stays so.
 const stuckSQL = `
