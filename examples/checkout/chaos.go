@@ -27,6 +27,7 @@ type chaos struct {
 	providerURL string
 	seed        int64
 	verbose     bool
+	broker      bool
 
 	mu     sync.Mutex
 	killed int
@@ -62,6 +63,9 @@ func (c *chaos) life(ctx context.Context, path string, lasts time.Duration) erro
 	cmd.Env = append(cmd.Env, c.program.env...)
 	if c.verbose {
 		cmd.Env = append(cmd.Env, verboseVariable+"=1")
+	}
+	if c.broker {
+		cmd.Env = append(cmd.Env, brokerVariable+"=1")
 	}
 	cmd.Stderr = c.program.notes
 	stdin, err := cmd.StdinPipe() // its end tells the worker to end, also when this process dies

@@ -6,6 +6,7 @@
 //	go run ./examples/checkout -orders 100 -seed 7
 //	go run ./examples/checkout orders.csv          or a .json file
 //	go run ./examples/checkout -chaos              while it runs, workers are killed at random
+//	go run ./examples/checkout -broker             commands take the way over relay and broker too
 //
 // The payment provider is a service of its own, over HTTP: it declines, does not answer, answers late and twice. The sagas
 // follow what is published: a relay sends every event to a Watermill channel, and they take it from there.
@@ -57,11 +58,12 @@ type settings struct {
 	orders  int
 	seed    int64
 	chaos   bool
+	broker  bool
 	verbose bool
 	file    string
 }
 
-const usage = `usage: checkout [-orders N] [-seed N] [-chaos] [-v] [FILE]
+const usage = `usage: checkout [-orders N] [-seed N] [-chaos] [-broker] [-v] [FILE]
 
 It places N orders, or those of a .csv or .json file, and lets each be brought to
 its end. State lives in the PostgreSQL database that DAYBOOK_DATABASE_URL names,
@@ -106,6 +108,7 @@ func (p *program) parse(args []string) (s settings, err error) {
 	flags.IntVar(&s.orders, "orders", 2000, "how many `orders` are made up")
 	flags.Int64Var(&s.seed, "seed", 1, "what chance begins with: the same `number` gives the same orders, and the same fates")
 	flags.BoolVar(&s.chaos, "chaos", false, "let the workers be processes, and kill them at random")
+	flags.BoolVar(&s.broker, "broker", false, "let commands be published, and taken from the broker, as events are")
 	flags.BoolVar(&s.verbose, "v", false, "print what the workers log")
 	err = flags.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {

@@ -72,7 +72,7 @@ func (p *program) checkout(ctx context.Context, s settings) error {
 		return err
 	}
 	if s.chaos {
-		r.chaos = &chaos{program: p, databaseURL: url, providerURL: r.providerURL(), seed: s.seed, verbose: s.verbose}
+		r.chaos = &chaos{program: p, databaseURL: url, providerURL: r.providerURL(), seed: s.seed, verbose: s.verbose, broker: s.broker}
 	}
 
 	ctx, stop := context.WithCancel(ctx)
@@ -163,14 +163,20 @@ func (r *running) work(ctx context.Context) error {
 	if r.chaos != nil {
 		return r.chaos.run(ctx)
 	}
-	w, err := newWorker(ctx, r.pool, r.providerURL(), r.logger(r.verbose))
+	w, err := newWorker(ctx, r.pool, r.providerURL(), r.broker, r.logger(r.verbose))
 	if w != nil {
 		defer w.close(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	return w.run(ctx)
+	if err := w.run(ctx); err != nil || w.published == nil {
+		return err
+	}
+	stats := w.published.Stats()
+	fmt.Fprintf(r.notes, "of the topic of commands %s came through the broker, heads included, and %d had to be read\n",
+		count(int(stats.Received), "message"), stats.Filled)
+	return nil
 }
 
 // orders places them, waits for their ends, and says what they were.

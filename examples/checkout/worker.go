@@ -50,12 +50,14 @@ type worker struct {
 	dispatcher *commands.Dispatcher
 	manager    *saga.Manager
 	client     *provider.Client
+	// published are the commands as the broker has them; nil if they are read from the outbox.
+	published *outbox.Subscription
 }
 
 // region wiring
 
-// newWorker puts the parts together. The store must be installed.
-func newWorker(ctx context.Context, pool *pgxpool.Pool, providerURL string, logger *slog.Logger) (*worker, error) {
+// newWorker puts the parts together. The store must be installed. broker: commands come from the broker too.
+func newWorker(ctx context.Context, pool *pgxpool.Pool, providerURL string, broker bool, logger *slog.Logger) (*worker, error) {
 	store, err := openStore(ctx, pool, logger)
 	if err != nil {
 		return nil, err
@@ -83,7 +85,17 @@ func newWorker(ctx context.Context, pool *pgxpool.Pool, providerURL string, logg
 	if err != nil {
 		return w, err
 	}
-	w.dispatcher, err = commands.NewDispatcher(pool, commands.Local(store.Outbox()), bus, commands.Config{
+	source := commands.Local(store.Outbox())
+	if broker { // the same to the dispatcher
+		w.published, err = outbox.NewSubscription(store.Outbox(), w.broker, outbox.SubscriptionConfig{
+			Topic: commands.Topic, Group: "dispatcher", Silence: silence, Logger: logger,
+		})
+		if err != nil {
+			return w, err
+		}
+		source = w.published
+	}
+	w.dispatcher, err = commands.NewDispatcher(pool, source, bus, commands.Config{
 		Workers: atOnce, BatchSize: batch, Attempts: attempts, Lease: lease, Wake: store.Wake, Logger: logger,
 	})
 	return w, err
@@ -130,7 +142,7 @@ func (p *program) work(ctx context.Context, providerURL string) error {
 		return err
 	}
 	defer pool.Close()
-	w, err := newWorker(ctx, pool, providerURL, p.logger(os.Getenv(verboseVariable) != ""))
+	w, err := newWorker(ctx, pool, providerURL, os.Getenv(brokerVariable) != "", p.logger(os.Getenv(verboseVariable) != ""))
 	if w != nil {
 		defer w.close(ctx)
 	}
@@ -143,8 +155,11 @@ func (p *program) work(ctx context.Context, providerURL string) error {
 	return err
 }
 
-// verboseVariable tells a worker that it shall print what it logs.
-const verboseVariable = "CHECKOUT_VERBOSE"
+// What tells a worker that it shall print what it logs, and that commands come from the broker.
+const (
+	verboseVariable = "CHECKOUT_VERBOSE"
+	brokerVariable  = "CHECKOUT_BROKER"
+)
 
 // logger prints faults, or all that changes. That the provider does not answer is no news here.
 func (p *program) logger(verbose bool) *slog.Logger {

@@ -119,6 +119,8 @@ func TestBusyTooOften(t *testing.T) {
 		ThenCompensated()
 }
 
+// region no answer
+
 // The provider does not answer: whatever it did is undone, before it is asked again.
 func TestNoAnswer(t *testing.T) {
 	t.Parallel()
@@ -133,6 +135,8 @@ func TestNoAnswer(t *testing.T) {
 		ThenSends(cancel(checkout.NoAnswer)).
 		ThenCompensated()
 }
+
+// endregion
 
 // The webhook of a charge that was undone is not taken for that of the next one: it is undone once more.
 func TestLateWebhook(t *testing.T) {
