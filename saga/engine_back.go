@@ -56,6 +56,14 @@ func (c *course) compensate(last string) error {
 	return c.undoNext()
 }
 
+func (c *course) nextPlace() int {
+	last := 0
+	for _, s := range c.i.Steps {
+		last = max(last, s.Place)
+	}
+	return last + 1
+}
+
 // undoNext undoes the step that was done last, unless one is being undone.
 func (c *course) undoNext() error {
 	for c.i.State == flow.Compensating {

@@ -168,14 +168,6 @@ func (c *course) cancelRetries(s *flow.Step) {
 	}
 }
 
-func (c *course) nextPlace() int {
-	last := 0
-	for _, s := range c.i.Steps {
-		last = max(last, s.Place)
-	}
-	return last + 1
-}
-
 // refuse takes a step as definitely not done, for good.
 func (c *course) refuse(step *stepPlan, s *flow.Step, text string) error {
 	s.State, s.Text, s.EndedAt = flow.Refused, text, c.now
