@@ -119,11 +119,15 @@ func (c *town) check(ctx context.Context, w sagatest.World, ended sagatest.State
 	defer cancel()
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()
-	for {
+	for last := ""; ; {
 		fault, err := o.fault(ctx, w, ended)
-		if err != nil || fault == "" {
+		switch {
+		case err != nil && ctx.Err() != nil && last != "":
+			return errors.New(last)
+		case err != nil || fault == "":
 			return err
 		}
+		last = fault
 		select {
 		case <-look.C:
 		case <-ctx.Done():
