@@ -167,9 +167,9 @@ func (o Operator) decide(ctx context.Context, s Selection, action, step string, 
 		case p.Instances > opMost:
 			return opRefuse(action, "more than %d instances are selected: select less at once", opMost)
 		case p.Instances == p.Planned+p.Over && p.Planned > 0:
-			return opRefuse(action, "of %s %d are in plans that are running: see `daybook saga plans`", explainCount(p.Instances, "instance"), p.Planned)
+			return opRefuse(action, "%s: see `daybook saga plans`", p.LeftOut())
 		case p.Instances == p.Planned+p.Over:
-			return opRefuse(action, "all of %s have ended", explainCount(p.Instances, "instance"))
+			return opRefuse(action, "%s", p.LeftOut())
 		}
 		_, err = tx.Exec(ctx, e.sql(`UPDATE {schema}.saga_plans SET items = $2 WHERE plan = $1`), id, p.Instances-p.Planned-p.Over)
 		return err

@@ -86,12 +86,21 @@ func opFail(what, schema string, err error) error {
 	case errors.Is(err, ErrNoInstance), errors.Is(err, ErrNoPlan), errors.Is(err, ErrOperatorRefused), strings.HasPrefix(err.Error(), "saga: "):
 		return err
 	case errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "3F000"): // no such table, no such schema
-		return fmt.Errorf("saga: %s: no tables of sagas in schema %q: run `daybook migrate`, or call postgres.Migrate: %w", what, schema, err)
+		return &noTablesError{fmt.Sprintf("saga: %s: no tables of sagas in schema %q: run `daybook migrate`, or call postgres.Migrate", what, schema), err}
 	case errors.As(err, &pg) && pg.Code == "57014" && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("saga: %s: it took longer than %v: %w", what, explainTimeout, err)
 	}
 	return fmt.Errorf("saga: %s: %w", what, err)
 }
+
+// noTablesError says all that its cause, which it wraps, does.
+type noTablesError struct {
+	text  string
+	cause error
+}
+
+func (e *noTablesError) Error() string { return e.text }
+func (e *noTablesError) Unwrap() error { return e.cause }
 
 // opStorable: PostgreSQL has it as a text.
 func opStorable(text string) bool { return utf8.ValidString(text) && strings.IndexByte(text, 0) < 0 }

@@ -68,6 +68,30 @@ type Preview struct {
 	Examples []Summary `json:"examples"`
 }
 
+// LeftOut is what of it cannot be part of a plan, for people: "1 instance has ended, 2 are in plans that are running"; empty
+// when everything can.
+func (p Preview) LeftOut() string {
+	text := ""
+	switch {
+	case p.Over == 1:
+		text = "1 instance has ended"
+	case p.Over > 1:
+		text = fmt.Sprintf("%d instances have ended", p.Over)
+	}
+	switch {
+	case p.Planned == 0:
+		return text
+	case text != "":
+		text += fmt.Sprintf(", %d ", p.Planned)
+	default:
+		text = explainCount(p.Planned, "instance") + " "
+	}
+	if p.Planned == 1 {
+		return text + "is in a plan that is running"
+	}
+	return text + "are in plans that are running"
+}
+
 // Preview says what a selection stands for now, and changes nothing. It needs neither Actor nor Reason. Nothing selected is
 // a [*NoInstanceError], or [ErrNoInstance] for a filter.
 func (o Operator) Preview(ctx context.Context, s Selection) (Preview, error) {

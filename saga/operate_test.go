@@ -94,7 +94,7 @@ func TestPlansAreFrozen(t *testing.T) {
 	}
 	// What is in a running plan is in no other; of a wider selection it is left out.
 	var refused *OperatorError
-	if _, err := o.Retry(ctx, Of("checkout", "k03"), ""); !errors.As(err, &refused) || !errors.Is(err, ErrOperatorRefused) || !strings.Contains(err.Error(), "plans that are running") {
+	if _, err := o.Retry(ctx, Of("checkout", "k03"), ""); !errors.As(err, &refused) || !errors.Is(err, ErrOperatorRefused) || !strings.Contains(err.Error(), "refused: 1 instance is in a plan that is running: see") {
 		t.Errorf("%v", err)
 	}
 	w.exec(`UPDATE daybook.sagas SET stuck = 'dead_letter', stuck_since = now() WHERE key = 'k10'`)
@@ -195,8 +195,21 @@ func TestOperatorsAreRefused(t *testing.T) {
 	if err := retry(Operator{Actor: "x", Reason: "x"}, one); err == nil || !strings.Contains(err.Error(), "DB is nil") {
 		t.Errorf("%v", err)
 	}
-	if err := retry(o, Of("checkout", "k04")); !errors.Is(err, ErrOperatorRefused) || !strings.Contains(err.Error(), "have ended") {
+	if err := retry(o, Of("checkout", "k04")); !errors.Is(err, ErrOperatorRefused) || !strings.Contains(err.Error(), "1 instance has ended") {
 		t.Errorf("%v", err)
+	}
+	for _, c := range []struct {
+		p    Preview
+		want string
+	}{
+		{Preview{Instances: 3}, ""},
+		{Preview{Over: 2}, "2 instances have ended"},
+		{Preview{Planned: 2}, "2 instances are in plans that are running"},
+		{Preview{Over: 1, Planned: 1}, "1 instance has ended, 1 is in a plan that is running"},
+	} {
+		if got := c.p.LeftOut(); got != c.want {
+			t.Errorf("%+v: %s", c.p, got)
+		}
 	}
 	var missing *NoInstanceError
 	if err := retry(o, Of("checkout", "k01", "k99")); !errors.As(err, &missing) || missing.Key != "k99" {
@@ -208,5 +221,21 @@ func TestOperatorsAreRefused(t *testing.T) {
 	var plans int
 	if err := w.pool.QueryRow(ctx, `SELECT count(*) FROM daybook.saga_plans`).Scan(&plans); err != nil || plans != 0 {
 		t.Errorf("%d plans were written: %v", plans, err)
+	}
+}
+
+// An error names its instance once.
+func TestErrorsNameTheirInstanceOnce(t *testing.T) {
+	t.Parallel()
+	ref := flow.Ref{Saga: "order", Key: "n1", Run: 1}
+	for text, want := range map[string]string{
+		`saga: order "n1" run 1: prepare`: `saga: order "n1" run 1: prepare`,
+		"saga: begin: there is no event":  `saga: begin order "n1" run 1: saga: begin: there is no event`,
+		"closed":                          `saga: begin order "n1" run 1: closed`,
+	} {
+		cause := errors.New(text)
+		if err := named("begin ", ref, cause); err.Error() != want || !errors.Is(err, cause) {
+			t.Errorf("%v, want %s", err, want)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package saga
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -100,10 +101,18 @@ func (in *instance) restore() error {
 	}
 	state := in.facts
 	if err := in.machine.Restore(&state, in.data, in.contentType, in.progress); err != nil {
-		return fmt.Errorf("saga: restore %s: %w", state.Ref, err)
+		return named("restore ", state.Ref, err)
 	}
 	in.state = &state
 	return nil
+}
+
+// named says of which instance an error is, unless it says so itself.
+func named(what string, ref flow.Ref, err error) error {
+	if text := err.Error(); strings.HasPrefix(text, "saga: ") && strings.Contains(text, ref.String()) {
+		return err
+	}
+	return fmt.Errorf("saga: %s%s: %w", what, ref, err)
 }
 
 // safely turns a panic of a definition into an error.
@@ -135,7 +144,7 @@ func (t *turn) begin(ctx context.Context, m flow.Machine, key string, s stimulus
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("saga: begin %s: %w", ref, err)
+		return named("begin ", ref, err)
 	}
 	in.state.Ref, in.state.Version, in.state.StartedBy, in.state.Tenant = ref, in.version, s.Event.ID, s.Event.Metadata.Tenant
 	if in.state.CorrelationID = s.Event.Metadata.CorrelationID; in.state.CorrelationID == "" {
@@ -174,7 +183,7 @@ func (t *turn) apply(ctx context.Context, in *instance, s stimulus) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("saga: %s: %w", in.facts.Ref, err)
+		return named("", in.facts.Ref, err)
 	}
 	t.took(in, s, fx)
 	return nil
