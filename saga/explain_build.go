@@ -89,10 +89,13 @@ func (r *reading) steps(e *Explanation) {
 		begun[s.Name] = true
 		info := StepInfo{
 			Name: s.Name, State: string(s.State), Intent: s.Intent, Attempts: s.Attempts, Undos: s.UndoAttempts, Carried: s.Carried, Marked: s.Marked,
-			Text: s.Text, BeganAt: s.BeganAt, SentAt: s.SentAt, EndedAt: s.EndedAt,
+			Text: explainOnce(s.Text), BeganAt: s.BeganAt, SentAt: s.SentAt, EndedAt: s.EndedAt,
 		}
 		switch s.State {
 		case flow.Done:
+			if explainLast(s.Name) { // its end is that of the instance
+				continue
+			}
 			e.Done = append(e.Done, info)
 		case flow.Waiting, flow.RetryLater, flow.Undoing, flow.UndoLater:
 			e.Now = append(e.Now, info)
@@ -115,6 +118,11 @@ func (r *reading) steps(e *Explanation) {
 	}
 }
 
+// explainLast: the name is that of the last command, which is no step.
+func explainLast(name string) bool {
+	return name == string(flow.Completed) || name == string(flow.Compensated)
+}
+
 // awaits is what the instance waits for and since when.
 func (r *reading) awaits(now []StepInfo) (string, time.Time) {
 	var since time.Time
@@ -131,6 +139,9 @@ func (r *reading) awaits(now []StepInfo) (string, time.Time) {
 		if c.sent().After(since) {
 			since = c.sent()
 		}
+	}
+	if r.row.stuckStep != "" && !r.row.stuckSince.IsZero() { // what changed afterwards, such as a pause, is not what it waits for
+		since = r.row.stuckSince
 	}
 	if since.IsZero() {
 		since = r.row.changedAt

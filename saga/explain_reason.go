@@ -91,7 +91,7 @@ func (r *reading) stuck() []Problem {
 	if i.stuck == "" || i.stuck == flow.Paused {
 		return nil
 	}
-	p := Problem{Reason: i.stuck, Step: i.stuckStep, Since: i.stuckSince, Text: explainClean(i.stuckText, 500)}
+	p := Problem{Reason: i.stuck, Step: i.stuckStep, Since: i.stuckSince, Text: explainOnce(explainClean(i.stuckText, 500))}
 	step := r.step(i.stuckStep)
 	switch {
 	case i.stuck == flow.HandlerMissing:

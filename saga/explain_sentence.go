@@ -122,9 +122,13 @@ func (r *reading) ending(e Explanation) string {
 	text := fmt.Sprintf(" was compensated at %s, after %s", explainMoment(r.row.endedAt), took)
 	for _, s := range e.Other {
 		if s.State == string(flow.Refused) {
-			text += fmt.Sprintf(", because %s was refused", explainClean(s.Name, 100))
-			if s.Text != "" {
-				text += " (" + explainClean(s.Text, 300) + ")"
+			verb, why := explainRefusal(s.Text)
+			if verb != "expired" {
+				verb = "was " + verb
+			}
+			text += fmt.Sprintf(", because %s %s", explainClean(s.Name, 100), verb)
+			if why != "" {
+				text += " (" + explainClean(why, 300) + ")"
 			}
 		}
 	}

@@ -160,8 +160,8 @@ func TestExplainStuck(t *testing.T) {
 		{
 			"compensation", flow.Compensating,
 			flow.Step{Name: "hand-over", State: flow.UndoFailed, Intent: 1, UndoIntent: 3},
-			flow.CompensationFailed, "refund refused: closed",
-			`checkout "812" is stuck at hand-over since 2026-01-02T12:00:10Z (1h), compensation_failed: refund refused: closed; it is being compensated.`,
+			flow.CompensationFailed, "undoing was refused: refused: closed",
+			`checkout "812" is stuck at hand-over since 2026-01-02T12:00:10Z (1h), compensation_failed: undoing was refused: closed; it is being compensated.`,
 			[]string{"daybook saga retry checkout 812 --step hand-over --reason WHY", "daybook saga mark checkout 812 --step hand-over --reason WHY"},
 		},
 		{
@@ -186,6 +186,18 @@ func TestExplainStuck(t *testing.T) {
 			w.remedies(e, c.commands...)
 		})
 	}
+}
+
+// A pause does not move since when an instance is stuck.
+func TestExplainStuckAndPaused(t *testing.T) {
+	t.Parallel()
+	w := newRowWorld(t)
+	w.runs(after(5))
+	w.instance(flow.Running, flow.Step{Name: "hand-over", State: flow.Refused, Intent: 1, SentAt: noon})
+	w.stuck(flow.DeadLetter, "hand-over", "closed", after(10))
+	w.set(`awaits = 'somebody to decide about hand-over', paused_at = $1, paused_by = 'ann', paused_why = 'x', changed_at = $1`, after(60))
+	w.says(w.explain(after(70)), ReasonPaused, `checkout "812" is paused since 2026-01-02T12:01:00Z (10s): it was paused by ann: x; `+
+		`it waits for somebody to decide about hand-over since 2026-01-02T12:00:10Z (1m).`)
 }
 
 func TestExplainTheEnds(t *testing.T) {

@@ -63,7 +63,10 @@ func explainCount(n int, thing string) string {
 
 // explainWhy is a code and a text of those who refused something.
 func explainWhy(code, reason string) string {
-	code, reason = explainClean(code, 60), explainClean(reason, 300)
+	return explainJoin(explainClean(code, 60), explainClean(reason, 300))
+}
+
+func explainJoin(code, reason string) string {
 	switch {
 	case code == "":
 		return reason
@@ -71,6 +74,30 @@ func explainWhy(code, reason string) string {
 		return code
 	}
 	return code + ": " + reason
+}
+
+// explainOnce says once that an undo was refused: what the receiver said of it begins with that too.
+func explainOnce(text string) string {
+	return strings.Replace(text, "undoing was refused: refused", "undoing was refused", 1)
+}
+
+// explainRefusal is how a step that is not done ended, as a verb and the rest: nobody has refused what was given up or has
+// expired.
+func explainRefusal(text string) (verb, why string) {
+	for begins, verb := range map[string]string{"failed": "given up", "expired": "expired", "refused": "refused"} {
+		rest, ok := strings.CutPrefix(text, begins)
+		switch {
+		case !ok:
+		case rest == "":
+			return verb, ""
+		case strings.HasPrefix(rest, ": "):
+			return verb, rest[2:]
+		case strings.HasPrefix(rest, " (") && strings.Contains(rest, ")"):
+			code, reason, _ := strings.Cut(rest[2:], ")")
+			return verb, explainJoin(code, strings.TrimPrefix(reason, ": "))
+		}
+	}
+	return "refused", text
 }
 
 // shellWord is a text as somebody types it in a shell.

@@ -45,7 +45,7 @@ type Explanation struct {
 	Awaits      string    `json:"awaits,omitempty"`
 	AwaitsSince time.Time `json:"awaits_since,omitzero"`
 
-	// Done, Now and Compensated are steps by what has become of them; Other have been skipped, or refused, or cannot be
+	// Done, Now and Compensated are steps by what has become of them, the last command is not in Done; Other have been skipped, or refused, or cannot be
 	// undone. ToCome are the names of those that have not begun; nil when the row does not say.
 	Done        []StepInfo `json:"done"`
 	Now         []StepInfo `json:"now"`
@@ -97,6 +97,16 @@ type StepInfo struct {
 	BeganAt  time.Time `json:"began_at,omitzero"`
 	SentAt   time.Time `json:"sent_at,omitzero"`
 	EndedAt  time.Time `json:"ended_at,omitzero"`
+}
+
+// StateText is the state for people, with why: "given up: attempts_exhausted: the bank is away" of one that is "refused"
+// because its command was given up, of which nobody knows the outcome outside.
+func (s StepInfo) StateText() string {
+	verb, why := s.State, s.Text
+	if verb == string(flow.Refused) {
+		verb, why = explainRefusal(s.Text)
+	}
+	return explainJoin(verb, why)
 }
 
 // Entry is a line of the history.
