@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
 	"github.com/daybook-go/daybook/saga"
@@ -121,8 +124,17 @@ func sagaListCommand(s *settings) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list SAGA",
 		Short: "List the instances of a saga",
-		Args:  cobra.ExactArgs(1),
+		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return s.withSagas(cmd.Context(), false, func(db saga.DB) error {
+					names, err := s.sagaNames(cmd.Context(), db)
+					if err != nil {
+						return err
+					}
+					return fmt.Errorf("name the saga: daybook saga list SAGA; %s", thereAre(names))
+				})
+			}
 			filter, err := f.filter(cmd, args[0])
 			if err != nil {
 				return err
@@ -136,10 +148,19 @@ func sagaListCommand(s *settings) *cobra.Command {
 				if err != nil {
 					return err
 				}
+				if len(page.Sagas) == 0 && page.Next == "" {
+					names, err := s.sagaNames(cmd.Context(), db)
+					if err != nil {
+						return err
+					}
+					if !slices.Contains(names, filter.Saga) {
+						return &exitError{exitRefused, fmt.Errorf("no saga %q; %s", filter.Saga, thereAre(names))}
+					}
+				}
 				if asJSON {
 					return printJSON(s.out, page)
 				}
-				return printSagas(s.out, page, time.Now())
+				return printSagas(s.out, filter, page, time.Now())
 			})
 		},
 	}
@@ -151,6 +172,44 @@ func sagaListCommand(s *settings) *cobra.Command {
 	cmd.Flags().StringVar(&after, "after", "", "go on where a list with the same flags has ended: what it said after \"more:\"")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// sagaNames are the sagas that are installed or have instances.
+func (s *settings) sagaNames(ctx context.Context, db saga.DB) ([]string, error) {
+	counts, err := saga.Counts(ctx, db, saga.InSchema(s.schema)) // which says what is wrong when there is no store
+	if err != nil {
+		return nil, err
+	}
+	tx, err := db.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // it has only read
+	rows, err := tx.Query(ctx, strings.ReplaceAll(installedSQL, "{schema}", pgx.Identifier{s.schema}.Sanitize()))
+	if err != nil {
+		return nil, err
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	for _, c := range counts {
+		names = append(names, c.Saga)
+	}
+	slices.Sort(names)
+	return slices.Compact(names), err
+}
+
+// Each saga has a consumer of what happens, and one of the replies.
+const installedSQL = `
+SELECT DISTINCT substr(c.consumer, 6) FROM {schema}.consumers c
+ WHERE c.kind = 'saga' AND c.consumer LIKE 'saga-%' AND c.consumer NOT LIKE '%-replies' LIMIT 100`
+
+func thereAre(names []string) string {
+	switch len(names) {
+	case 0:
+		return "there are none in this store"
+	case 1:
+		return "there is " + clean(names[0], 100)
+	}
+	return "there are " + clean(strings.Join(names, ", "), whole)
 }
 
 // listSagas goes through pages that have little until there are enough.

@@ -210,7 +210,7 @@ func TestStuckSagasFromAFailureToTheirEnd(t *testing.T) {
 		t.Errorf("%+v", e.Done)
 	}
 	wantIn(t, d.run("why", "delivery", "3"), `delivery "3" was completed at `, "ship (by hand)")
-	d.wantError(exitRefused, "have ended", "retry", "delivery", "3", "--reason", "x")
+	d.wantError(exitRefused, "has ended", "retry", "delivery", "3", "--reason", "x")
 }
 
 // What only the place of a command says: nobody carries commands out.

@@ -72,7 +72,7 @@ func (s *settings) decision(use, short, step string, stepNeeded bool, more func(
 			}
 			return s.withSagas(cmd.Context(), true, func(db saga.DB) error {
 				o := saga.Operator{DB: db, Actor: a.options().Actor, Reason: a.reason, Schema: s.schema, Rate: a.rate}
-				expect, done, err := s.previewSagas(cmd.Context(), o, cmd.Name(), sel, a.action)
+				preview, expect, done, err := s.previewSagas(cmd.Context(), o, cmd.Name(), sel, a.action)
 				if err != nil || done {
 					return err
 				}
@@ -82,6 +82,9 @@ func (s *settings) decision(use, short, step string, stepNeeded bool, more func(
 					return err
 				}
 				fmt.Fprintf(s.out, "plan %s: %s %s of %s\n", plan.ID, plan.Action, counted(plan.Items, "instance"), clean(plan.Saga, 100))
+				if out := preview.LeftOut(); out != "" {
+					fmt.Fprintf(s.out, "left out: %s\n", out)
+				}
 				if plan.Waits != "" && !a.wait {
 					fmt.Fprintf(s.out, "it waits: %s\n", clean(plan.Waits, 200))
 				}
@@ -100,14 +103,13 @@ func (s *settings) decision(use, short, step string, stepNeeded bool, more func(
 }
 
 // previewSagas says what is selected, and asks. done says that no more was wanted.
-func (s *settings) previewSagas(ctx context.Context, o saga.Operator, verb string, sel saga.Selection, act action) (expect int, done bool, err error) {
-	p, err := o.Preview(ctx, sel)
-	if err != nil {
-		return 0, false, err
+func (s *settings) previewSagas(ctx context.Context, o saga.Operator, verb string, sel saga.Selection, act action) (p saga.Preview, expect int, done bool, err error) {
+	if p, err = o.Preview(ctx, sel); err != nil {
+		return p, 0, false, err
 	}
 	text := fmt.Sprintf("%s of %s", counted(p.Instances, "instance"), clean(p.Saga, 100))
-	if p.Over+p.Planned > 0 {
-		text += fmt.Sprintf(", %d of which have ended, and %d are in plans that are running", p.Over, p.Planned)
+	if out := p.LeftOut(); out != "" {
+		text += "; left out: " + out
 	}
 	switch {
 	case act.dryRun:
@@ -116,11 +118,11 @@ func (s *settings) previewSagas(ctx context.Context, o saga.Operator, verb strin
 			fmt.Fprintf(s.out, "  %s run %d, %s %s %s\n", clean(i.Key, 100), i.Run, i.State, i.Reason, clean(i.Step, 60))
 		}
 		fmt.Fprintln(s.out, "nothing was changed")
-		return 0, true, nil
+		return p, 0, true, nil
 	case p.Instances <= 1 || act.yes:
-		return 0, false, nil
+		return p, 0, false, nil
 	}
-	return p.Instances, false, s.ask(ctx, fmt.Sprintf("%s %s?", capital(verb), text), counted(p.Instances, "instance")+" are selected", verb)
+	return p, p.Instances, false, s.ask(ctx, fmt.Sprintf("%s %s?", capital(verb), text), counted(p.Instances, "instance")+" are selected", verb)
 }
 
 func retryCommand(s *settings) *cobra.Command {

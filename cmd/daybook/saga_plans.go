@@ -141,6 +141,8 @@ func sagaEnding(out io.Writer, p saga.Plan) error {
 	switch {
 	case p.State != "done":
 		return &exitError{exitPlan, fmt.Errorf("plan %s is %s, with %s left as they are", p.ID, p.State, counted(p.Left(), "instance"))}
+	case p.Refused == 0 && p.Action == "retry":
+		fmt.Fprintf(out, "its step was begun again; how that ends: daybook saga why %s KEY\n", clean(p.Saga, 100))
 	case p.Refused > 0:
 		return &exitError{exitPlan, fmt.Errorf("plan %s: %d of %s refused", p.ID, p.Refused, counted(p.Items, "instance"))}
 	}

@@ -80,11 +80,7 @@ func stepNames(steps []saga.StepInfo) string {
 	for _, s := range steps {
 		name := s.Name
 		if s.State != "done" && s.State != "undone" {
-			name += " (" + s.State
-			if s.Text != "" {
-				name += ": " + s.Text
-			}
-			name += ")"
+			name += " (" + s.StateText() + ")"
 		}
 		if s.Marked {
 			name += " (by hand)"
@@ -108,8 +104,12 @@ func commandLine(c saga.CommandInfo, now time.Time) string {
 		text += " and again " + c.ResentAt.Format(time.RFC3339)
 	}
 	text += ", " + c.WhereText(now)
-	if c.Closed {
-		text += "; closed"
+	switch c.Where {
+	case saga.WhereDone, saga.WhereRefused, saga.WhereExpired, saga.WhereFailed: // it says so itself
+	default:
+		if c.Closed {
+			text += "; its step is over, and it is never carried out any more"
+		}
 	}
 	return text + " (" + c.ID.String() + ")"
 }
@@ -131,24 +131,46 @@ func printTimeline(out io.Writer, e saga.Explanation) error {
 	return w.Flush()
 }
 
-func printSagas(out io.Writer, page saga.Page, now time.Time) error {
+func printSagas(out io.Writer, f saga.Filter, page saga.Page, now time.Time) error {
 	if len(page.Sagas) == 0 && page.Next == "" {
-		_, err := fmt.Fprintln(out, "no sagas")
-		return err
+		text := "no instances of " + clean(f.Saga, 100)
+		switch {
+		case f.After != "":
+			text = "no more instances of " + clean(f.Saga, 100)
+		case f != saga.Filter{Saga: f.Saga}:
+			text += " that fit"
+		}
+		fmt.Fprintln(out, text)
+		return seeLetters(out, f)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "KEY\tRUN\tSTATE\tSTUCK\tSTEP\tFOR\tSTARTED\tCHANGED\tAWAITS")
 	for _, i := range page.Sagas {
 		if !i.PausedAt.IsZero() {
-			i.Reason, i.StuckSince = strings.TrimPrefix(i.Reason+", paused", ", "), i.PausedAt
+			i.Reason = strings.TrimPrefix(i.Reason+", paused", ", ")
+			if i.StuckSince.IsZero() {
+				i.StuckSince = i.PausedAt
+			}
 		}
 		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", clean(i.Key, 80), i.Run, i.State, orNone(i.Reason), clean(orNone(i.Step), 60),
 			ago(i.StuckSince, now), ago(i.StartedAt, now), ago(i.ChangedAt, now), clean(orNone(i.Awaits), 80))
 	}
-	if err := w.Flush(); err != nil || page.Next == "" {
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if err := seeLetters(out, f); err != nil || page.Next == "" {
 		return err
 	}
 	_, err := fmt.Fprintf(out, "more: --after %s\n", page.Next)
+	return err
+}
+
+// seeLetters says where the rest is: what should have begun an instance may be a dead letter.
+func seeLetters(out io.Writer, f saga.Filter) error {
+	if !f.Stuck {
+		return nil
+	}
+	_, err := fmt.Fprintln(out, "see also: daybook deadletter list")
 	return err
 }
 

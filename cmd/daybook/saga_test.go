@@ -116,7 +116,21 @@ func TestSagaList(t *testing.T) {
 	if err := json.Unmarshal([]byte(d.run("list", "checkout", "--stuck", "--older", "2h", "--json")), &page); err != nil || len(page.Sagas) != 1 || page.Sagas[0].Key != "2" {
 		t.Errorf("%v: %+v", err, page)
 	}
-	wantIn(t, d.run("list", "checkout", "--state", "compensated"), "no sagas")
+	wantIn(t, d.run("list", "checkout", "--state", "compensated"), "no instances of checkout that fit\n")
+	wantIn(t, d.run("list", "checkout", "--stuck"), "see also: daybook deadletter list\n")
+	d.wantError(exitRefused, `no saga "chekout"; there is checkout`, "list", "chekout")
+	d.wantError(1, "name the saga: daybook saga list SAGA; there is checkout", "list")
+	d.exec(`INSERT INTO daybook.consumers (consumer, version, kind) VALUES ('saga-other', 1, 'saga'), ('saga-other-replies', 1, 'saga')`)
+	if out := d.run("list", "other"); out != "no instances of other\n" {
+		t.Errorf("%q", out)
+	}
+	d.wantError(1, "there are checkout, other", "list")
+	if _, err := run(t, d.on("list", "checkout", "--schema", "none")...); err == nil || !strings.HasSuffix(err.Error(), "or call postgres.Migrate") {
+		t.Errorf("without a store: %v", err)
+	}
+	d.exec(`UPDATE daybook.sagas SET paused_at = now() WHERE key = '2'`)
+	wantIn(t, d.run("list", "checkout", "--reason-is", "paused"), "dead_letter, paused  ship  3h ")
+	d.exec(`UPDATE daybook.sagas SET paused_at = NULL`)
 	d.wantError(1, "Filter.State", "list", "checkout", "--state", "stuck")
 	d.wantError(1, "--state is empty", "list", "checkout", "--state", "")
 	d.wantError(1, "--limit", "list", "checkout", "--limit", "0")
@@ -163,7 +177,7 @@ func TestSagaActionsBecomePlans(t *testing.T) {
 	d.wantError(1, "not both", "retry", "checkout", "1", "--all-stuck", "--reason", "x")
 	d.wantError(1, "HandAnswer.Payload", "answer", "checkout", "1", "--step", "pay", "--event", "paid", "--payload", "{", "--reason", "x")
 	d.wantError(exitRefused, "nothing is selected", "retry", "checkout", "--reason", "x")
-	d.wantError(exitRefused, "have ended", "retry", "checkout", "4", "--reason", "x")
+	d.wantError(exitRefused, "refused: 1 instance has ended", "retry", "checkout", "4", "--reason", "x")
 	d.wantError(exitRefused, `no instance "9"`, "retry", "checkout", "9", "--reason", "x")
 	d.wantError(exitRefused, "no such plan", "plans", uuid.NewString())
 	d.wantError(1, "is not the id of a plan", "plans", "x")
@@ -190,7 +204,7 @@ func TestManySagasAreAskedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantIn(t, out, ": retry 2 instances of checkout")
-	d.wantError(exitRefused, "in plans that are running", "retry", "checkout", "--reason-is", "dead_letter", "--reason", "again")
+	d.wantError(exitRefused, "refused: 1 instance is in a plan that is running: see", "retry", "checkout", "--reason-is", "dead_letter", "--reason", "again")
 	var plans []saga.Plan
 	if err := json.Unmarshal([]byte(d.run("plans", "--json", "--running")), &plans); err != nil || len(plans) != 1 || plans[0].Rate != 5 || plans[0].Selection != `saga "checkout", stuck` {
 		t.Fatalf("%v: %+v", err, plans)
@@ -209,7 +223,29 @@ func TestManySagasAreAskedFor(t *testing.T) {
 	d.exec(`UPDATE daybook.saga_plans SET state = 'done', done = 1, refused = 1, ended_at = now()`)
 	wantIn(t, d.wantError(exitPlan, "1 of 2 instances refused", "plans", id.String(), "--wait"), "done: 1 of 2 done, 1 refused\nrefused: 3 run 1: no�\n")
 	d.exec(`UPDATE daybook.saga_plans SET done = 2, refused = 0`)
-	d.run("plans", id.String(), "--wait")
+	wantIn(t, d.run("plans", id.String(), "--wait"), "how that ends: daybook saga why checkout KEY\n")
+}
+
+// What cannot be part of a plan is told of.
+func TestAPlanSaysWhatIsLeftOut(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.run("retry", "checkout", "2", "--reason", "x")
+	wantIn(t, d.run("retry", "checkout", "--all-stuck", "--dry-run"), "2 instances of checkout; left out: 1 instance is in a plan that is running\n")
+	wantIn(t, d.run("retry", "checkout", "--all-stuck", "--yes", "--reason", "x"), ": retry 1 instance of checkout\nleft out: 1 instance is in a plan that is running\n")
+	wantIn(t, d.run("retry", "checkout", "1", "2", "3", "4", "--dry-run"), "left out: 1 instance has ended, 2 are in plans that are running\n")
+}
+
+// Steps and commands by what has become of them.
+func TestSagaWhyOfWhatHasEnded(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.exec(`UPDATE daybook.sagas SET state = 'compensated', progress = '{"steps":[{"name":"stock","state":"undone"},
+		{"name":"pay","state":"refused","text":"failed (attempts_exhausted): the bank is away"},{"name":"compensated","state":"done"}]}' WHERE key = '4'`)
+	d.exec(`INSERT INTO daybook.saga_commands (command, saga, key, run, step, direction, intent, type, target, content_type, data, closed)
+		VALUES (gen_random_uuid(), 'checkout', '4', 1, 'pay', 'do', 1, 'TakePayment', '42', '', '', true)`)
+	wantIn(t, d.run("why", "checkout", "4"), "because pay was given up (attempts_exhausted: the bank is away)", "\ndone         -\n", "\ncompensated  stock\n",
+		"\nother        pay (given up: attempts_exhausted: the bank is away)\n", "; its step is over, and it is never carried out any more (")
 }
 
 // What decides for sagas never falls back to a server that nobody named.
