@@ -42,7 +42,7 @@ type Config struct {
 	MaxParked int
 	// KeepEnded is how long an instance that has ended is kept, with its history and its commands. While it is, no event can
 	// begin it anew, late answers find it, and its commands are known to dispatchers: let it be longer than anything
-	// outside may take. Default 30 days.
+	// outside may take. Commands of a reactor are kept so long too, and as long as their ends are not known. Default 30 days.
 	KeepEnded time.Duration
 	// Poll is how often a manager looks for what operators have decided and for inputs that can be taken by now, and the
 	// longest time that a due timer waits to be seen when nobody tells of it. Default 1 s.

@@ -54,6 +54,13 @@
 // and uses that as its key, so that several undos of one command have one effect; it must be right when nothing was done. By the
 // time it runs, the command that it undoes can no longer take effect in the store.
 //
+// The store may forget keys (postgres.Config.KeepKeys) before a saga ends, and deadlines and delays may be longer: dispatchers ask
+// the saga's rows, which hold the ends of its commands until Config.KeepEnded after its own, and carry out nothing that has an
+// end there, is closed, or has no row. What is left is a command that took effect and whose end was not told yet, because the
+// dispatcher died in between or no manager took the end: should it come again when its key is forgotten, it takes effect twice.
+// Let KeepKeys be longer than all dispatchers, or all managers, may be away; a manager cannot see it, and does not check it.
+// Receivers elsewhere keep outcomes by the command's id for as long as a step may send again.
+//
 // # Caveats
 //
 //   - Functions of a definition are pure: they run again when a transaction is repeated, and must not look at clocks or the

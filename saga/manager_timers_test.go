@@ -4,6 +4,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/daybook-go/daybook/internal/flow"
 	"github.com/daybook-go/daybook/internal/livetest"
@@ -16,6 +17,7 @@ func TestTimerOfWhatHasEnded(t *testing.T) {
 	claimed, ended := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	cfg := quick()
+	cfg.Lease = 10 * time.Second // what is claimed is handed out also when the probe has held it for long
 	cfg.Probe = func(place string) {
 		if place == "claimed" {
 			once.Do(func() {
@@ -85,6 +87,7 @@ func TestCancelledTimers(t *testing.T) {
 	reached, cancelled := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	cfg := quick()
+	cfg.Lease = 10 * time.Second // what is claimed is handed out also when the probe has held it for long
 	cfg.Probe = func(place string) {
 		if place == "claimed" {
 			once.Do(func() {
