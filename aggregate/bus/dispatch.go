@@ -27,6 +27,8 @@ type dispatch struct {
 	late bool
 	// settled: its outcome is stored; the handler runs past the deadline too, to bring the first answer.
 	settled bool
+	// ending: it is only to be ended, see End; no handler is called.
+	ending bool
 }
 
 // Send carries out a command given as a Go value, in this process, and returns when it is done. It is Dispatch of what
@@ -188,7 +190,7 @@ func (b *Bus) through(ctx context.Context, c *Command, r *route) (Reply, error) 
 func (b *Bus) execute(ctx context.Context, c *Command) (reply Reply, err error) {
 	run := c.run
 	now := b.clock()
-	if run.late = !run.settled && c.PastDeadline(now); run.late {
+	if run.late = run.ending || !run.settled && c.PastDeadline(now); run.late {
 		return Reply{}, &ExpiredError{Type: c.Type, ID: c.ID, Deadline: c.Deadline, At: now}
 	}
 	if err := ctx.Err(); err != nil {

@@ -65,6 +65,8 @@
 //     ends in an error of the context, and only a repeat tells its outcome.
 //   - A command whose deadline passes before it reaches Idempotent, in a check or while it waits at the gate, ends with the
 //     error of that place; then nothing is stored.
+//   - That a command cannot be carried out here says nothing of its effect: it may have had one before, by another program
+//     or under another rule. Who must know asks [Bus.End], which ends it if it had none.
 //   - A command that has no handler or cannot be read reaches no middleware, so Log does not see it; its sender does.
 //   - Repositories retry as well: Retry multiplies their attempts.
 //   - What a command within a command appends is stored apart from it, under a key of its own. Derive that key from the

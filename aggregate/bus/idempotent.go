@@ -66,6 +66,9 @@ func (i *idempotent) handle(ctx context.Context, c *Command, next Handler) (Repl
 	if err := i.expire(ctx, c, options); err != nil {
 		return Reply{Settled: errors.Is(err, ErrExpired)}, err
 	}
+	if run.ending {
+		return Reply{Settled: true}, nil
+	}
 	run.settled = true
 	living, cancel := outlive(ctx, run.base)
 	defer cancel()

@@ -37,11 +37,14 @@ func Trace(begin func(ctx context.Context, c *Command) (context.Context, func(er
 // Authorize lets a command pass only if check returns nil. Its error comes back in a [*ForbiddenError]; nothing is
 // executed, and no key stored. That check could not be made is something else: an error of ctx, one that matches
 // [eventstore.ErrBusy], and one that [aggregate.Transient] marked come back as they are. check is called from many
-// goroutines.
+// goroutines. It is not asked about a command that is only to be ended ([Bus.End]), which whoever carries commands decides.
 func Authorize(check func(ctx context.Context, c *Command) error) Middleware {
 	mustHave(check != nil, "authorize", "check is nil: pass the function that says who may do what")
 	return func(next Handler) Handler {
 		return func(ctx context.Context, c *Command) (Reply, error) {
+			if c.ending() {
+				return next(ctx, c)
+			}
 			err := check(ctx, c)
 			switch {
 			case err == nil:
@@ -59,7 +62,7 @@ func Authorize(check func(ctx context.Context, c *Command) error) Middleware {
 func Validate() Middleware {
 	return func(next Handler) Handler {
 		return func(ctx context.Context, c *Command) (Reply, error) {
-			if c.run == nil {
+			if c.run == nil || c.run.ending {
 				return next(ctx, c)
 			}
 			if err := c.run.route.validate(c.Payload); err != nil {
