@@ -200,7 +200,7 @@ func (c *course) late(step *stepPlan, s *flow.Step, answer answerPlan) error {
 	if err := c.fold(answer); err != nil {
 		return err
 	}
-	c.note("late", step.name, fmt.Sprintf("%s, when the step was %s", c.in.Event.Type, s.State))
+	c.note("late", step.name, fmt.Sprintf("%s, when the step was %s", c.said(), s.State))
 	if !step.undo.isSet() {
 		return nil
 	}
@@ -225,7 +225,7 @@ func (c *course) late(step *stepPlan, s *flow.Step, answer answerPlan) error {
 // stray takes a success of an intent that another one has replaced. The intent was undone or definitely not done, so its undo is
 // sent once more, at any time, for what is outside had not told the truth. The state goes on with what the later intent brings.
 func (c *course) stray(step *stepPlan, s *flow.Step, intent int, answer answerPlan) error {
-	text := fmt.Sprintf("%s of attempt %d, when the step was %s", c.in.Event.Type, intent, s.State)
+	text := fmt.Sprintf("%s of attempt %d, when the step was %s", c.said(), intent, s.State)
 	if !step.undo.isSet() {
 		c.ignore(step.name, text)
 		return nil

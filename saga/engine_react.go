@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 
+	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/internal/flow"
 )
 
@@ -87,9 +88,8 @@ func (c *course) fold(a answerPlan) (err error) {
 
 func (c *course) folded(a answerPlan) (any, error) { return a.fold(c.i.Data, c.in.Payload, c.in.Event) }
 
-// success takes an event that says that an intent of a step was done.
+// success takes an event, or a reply, that says that an intent of a step was done.
 func (c *course) success(step *stepPlan, s *flow.Step, intent int, answer answerPlan) error {
-	wire := c.in.Event.Type
 	if intent < s.Intent {
 		return c.stray(step, s, intent, answer)
 	}
@@ -97,7 +97,7 @@ func (c *course) success(step *stepPlan, s *flow.Step, intent int, answer answer
 		s.State == flow.Refused && c.i.State == flow.Running && !sealed(s)
 	switch {
 	case s.State == flow.Done || s.State == flow.Skipped:
-		c.ignore(step.name, fmt.Sprintf("%s, when the step was %s", wire, s.State))
+		c.ignore(step.name, fmt.Sprintf("%s, when the step was %s", c.said(), s.State))
 		return nil
 	case !open:
 		return c.late(step, s, answer)
@@ -105,7 +105,15 @@ func (c *course) success(step *stepPlan, s *flow.Step, intent int, answer answer
 	if err := c.fold(answer); err != nil {
 		return err
 	}
-	return c.succeed(step, s, "answered", wire)
+	return c.succeed(step, s, "answered", c.said())
+}
+
+// said is what says that a step was done.
+func (c *course) said() string {
+	if c.in.Event != nil {
+		return c.in.Event.Type
+	}
+	return "carried out"
 }
 
 // sealed reports whether the last intent was undone, or is being undone.
@@ -127,15 +135,11 @@ func (c *course) reply() error {
 	if o.Direction == flow.Undo {
 		return c.undoReply(step, s, text)
 	}
+	if r.State == flow.ReplyDone {
+		return c.carried(step, s)
+	}
 	if o.Intent != s.Intent {
 		c.fx.Ignored++
-		return nil
-	}
-	if r.State == flow.ReplyDone {
-		s.Carried = true
-		if step.fromReply && s.State == flow.Waiting {
-			return c.succeed(step, s, "answered", "carried out")
-		}
 		return nil
 	}
 	if s.State != flow.Waiting {
@@ -146,6 +150,25 @@ func (c *course) reply() error {
 		return c.unknown(step, s, text)
 	}
 	return c.refuse(step, s, text)
+}
+
+// carried takes a do that was carried out. Where no event says so that is the success, however late it comes.
+func (c *course) carried(step *stepPlan, s *flow.Step) error {
+	last := c.in.Origin.Intent == s.Intent
+	again := last && (s.Carried || s.State == flow.Done)
+	s.Carried = s.Carried || last
+	switch {
+	case again:
+		c.fx.Ignored++
+		return nil
+	case !step.fromReply:
+		if !last {
+			c.fx.Ignored++
+		}
+		return nil
+	}
+	unchanged := func(state, _ any, _ *eventstore.RecordedEvent) (any, error) { return state, nil }
+	return c.success(step, s, c.in.Origin.Intent, answerPlan{outcome: succeeded, fold: unchanged})
 }
 
 // replyText is the receiver's own words.

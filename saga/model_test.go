@@ -25,6 +25,8 @@ type rules struct {
 	noTombstones bool // a receiver forgets that it was told to undo what had not come yet, and nobody asks the saga
 	newIDs       bool // what is sent again has another id
 	noLate       bool // answers that come late are lost
+	lostReplies  bool // that a command was carried out comes late, and is lost
+	patient      bool // nobody calls refused what is under way
 	notAsked     bool // what was given up is carried out once more without asking the saga
 }
 
@@ -48,7 +50,8 @@ func TestModel(t *testing.T) {
 func TestModelNoticesWhatIsLeftOut(t *testing.T) {
 	t.Parallel()
 	for name, left := range map[string]rules{
-		"tombstones": {noTombstones: true}, "ids by intent": {newIDs: true}, "late answers": {noLate: true},
+		// Where it is told late, the saga undoes once more what came behind its undo.
+		"tombstones": {noTombstones: true, lostReplies: true, patient: true}, "late replies": {lostReplies: true}, "ids by intent": {newIDs: true}, "late answers": {noLate: true},
 		"asking": {notAsked: true},
 	} {
 		noticed := ""
@@ -221,8 +224,13 @@ func (w *modelWorld) run() error {
 	if err := w.take(fx); err != nil {
 		return err
 	}
-	helps := w.rand.IntN(3)
+	helps, hasty := w.rand.IntN(3), w.chance(25)
 	for range 5_000 {
+		if hasty && !w.patient && w.chance(10) {
+			if err := w.refuse(); err != nil {
+				return err
+			}
+		}
 		if len(w.queue) > 0 && (len(w.timers) == 0 || !w.chance(10)) {
 			if err := w.deliver(); err != nil {
 				return err
@@ -261,6 +269,19 @@ func (w *modelWorld) help() error {
 	}
 	w.log("%s %s by hand, refused: %v", act.Name, act.Step, act.Refuse)
 	return w.react(flow.Input{Action: act})
+}
+
+// refuse is somebody who calls a step refused while its command is under way, or carried out and its reply is.
+func (w *modelWorld) refuse() error {
+	for _, s := range w.i.Steps {
+		step, sends := w.steps[s.Name]
+		if !sends || s.State != flow.Waiting || w.i.State != flow.Running || w.late[s.Name] || !w.undoable(step) {
+			continue
+		}
+		w.log("%s is refused by hand", s.Name)
+		return w.react(flow.Input{Action: &flow.Action{Name: flow.ActionAnswer, Step: s.Name, Refuse: true, Actor: "bob", Reason: "hasty"}})
+	}
+	return nil
 }
 
 func (w *modelWorld) event(payload any) flow.Input {

@@ -40,6 +40,9 @@ func (w *modelWorld) deliver() error {
 		w.log("event %T of %s %d", m.event, m.origin.Step, m.origin.Intent)
 		return w.react(in)
 	}
+	if s := w.i.Step(m.origin.Step); w.lostReplies && m.origin.Direction == flow.Do && m.reply == flow.ReplyDone && s.State != flow.Waiting {
+		return nil
+	}
 	w.log("reply %s to %s %s %d", m.reply, m.origin.Direction, m.origin.Step, m.origin.Intent)
 	if m.reply == flow.ReplyFailed && m.origin.Direction == flow.Do && w.chance(20) {
 		defer func() { w.queue = append(w.queue, message{redrive: true, origin: m.origin}) }()

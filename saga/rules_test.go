@@ -71,6 +71,12 @@ func TestSuccessByReply(t *testing.T) {
 	d := changed(func(p *saga.Process[shop]) { p.Steps[0].Succeeded, p.Steps[0].Refused = nil, nil })
 	ordered(t, d).WhenReply("reserve-stock", saga.ReplyDone).ThenSends(takePayment{"812", 500}).
 		WhenReply("reserve-stock", saga.ReplyDone).ThenNothing()
+	// Somebody was hasty: it was under way. It is undone, also after the end, and once.
+	ordered(t, d).WhenOperator(sagatest.Refuse, "reserve-stock").ThenSends(cancelOrder{"compensated"}).
+		WhenReply("reserve-stock", saga.ReplyDone).ThenSends(releaseStock{}).
+		WhenReply("compensated", saga.ReplyDone).ThenNothing()
+	ordered(t, d).WhenOperator(sagatest.Refuse, "reserve-stock").ThenCompensated().
+		WhenReply("reserve-stock", saga.ReplyDone).ThenCompensates("reserve-stock").ThenCompensated()
 }
 
 func TestRetries(t *testing.T) {
