@@ -136,6 +136,7 @@ func (m *Manager) equip(u *unit, source Source, sender Sender) error {
 	if err != nil {
 		return fmt.Errorf("saga: new manager: replies of %q: %w", u.name, err)
 	}
+	u.settlement.reads(m.schema, source, told)
 	inner := m.cfg.inner(u.name)
 	ref := func(name string) consumer.Ref {
 		return consumer.Ref{Store: m.schema, Name: name, Version: consumerVersion}

@@ -31,9 +31,32 @@ func (u *unit) newTimers(db func() *pgxpool.Pool) (*timers.Runner, error) {
 	return timers.NewRunner(cfg, func(ctx context.Context, due []timers.Timer) error { return u.fire(ctx, db(), due) })
 }
 
-// fire lets instances react to timers that are due, in one transaction. Of several one that fails fails them all, and then
-// each comes alone.
+// fire lets instances react to timers that are due, as far as everything before them is taken; see [unit.settle]. The others
+// are given back, without an attempt.
 func (u *unit) fire(ctx context.Context, db *pgxpool.Pool, due []timers.Timer) error {
+	// Those that came together were set for different times perhaps, and by one transaction or several: time decides.
+	slices.SortStableFunc(due, func(a, b timers.Timer) int { return a.Due.Compare(b.Due) })
+	ready, later, err := u.settle(ctx, db, due)
+	if err == nil && len(ready) > 0 {
+		err = u.fireNow(ctx, db, ready)
+	}
+	if err != nil || len(later) == 0 {
+		return err
+	}
+	b := &pgx.Batch{}
+	b.Queue(planSQL)
+	timers.Release(b, u.schema, later)
+	err = db.SendBatch(ctx, b).Close()
+	u.wakeTimers()
+	if err != nil && len(ready) == 0 {
+		return fmt.Errorf("saga: put off timers of %q: %w", u.name, err)
+	}
+	return nil // those that could not be given back come when their leases pass
+}
+
+// fireNow lets instances react to timers in one transaction. Of several one that fails fails them all, and then each comes
+// alone.
+func (u *unit) fireNow(ctx context.Context, db *pgxpool.Pool, due []timers.Timer) error {
 	var places []place
 	names := map[string]flow.Ref{}
 	for _, timer := range due {
@@ -42,8 +65,6 @@ func (u *unit) fire(ctx context.Context, db *pgxpool.Pool, due []timers.Timer) e
 			places = append(places, place{ref.Key, ref.Run})
 		}
 	}
-	// Those that came together were set for different times perhaps, and by one transaction or several: time decides.
-	slices.SortStableFunc(due, func(a, b timers.Timer) int { return a.Due.Compare(b.Due) })
 	t := u.turn()
 	err := u.transact(ctx, db, func(b *pgx.Batch) { t.load(b, nil, nil, places) }, func(ctx context.Context, tx pgx.Tx, b *pgx.Batch) error {
 		held, err := timers.Held(ctx, tx, u.schema, due)

@@ -32,6 +32,7 @@ type unit struct {
 	sql    statements
 	policy pausing
 
+	settlement settlement
 	worker     func() *consumer.Worker // a new one for the events
 	events     atomic.Pointer[consumer.Worker]
 	replies    *consumer.Worker

@@ -1,0 +1,174 @@
+package saga
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/flow"
+	"github.com/daybook-go/daybook/internal/livetest"
+)
+
+// counted is a source that counts what is read.
+type counted struct {
+	Source
+	n atomic.Int64
+}
+
+func (c *counted) ReadPage(ctx context.Context, after eventstore.Position, f eventstore.Filter, limit int) (eventstore.Page, error) {
+	c.n.Add(1)
+	return c.Source.ReadPage(ctx, after, f, limit)
+}
+
+// die leaves a lease that nobody renews, as a process that was killed does.
+func (w *scriptWorld) die(consumer, lease string) {
+	w.t.Helper()
+	if w.exec("UPDATE daybook.segments SET owner = 'dead', expires_at = clock_timestamp() + $2::interval WHERE consumer = $1", consumer, lease) != 1 {
+		w.t.Fatalf("there is no consumer %s", consumer)
+	}
+}
+
+// overdue makes timers due that were set for later.
+func (w *scriptWorld) overdue(n int) {
+	w.t.Helper()
+	if got := w.exec("UPDATE daybook.timers SET due_at = clock_timestamp(), visible_at = clock_timestamp()"); got != int64(n) {
+		w.t.Fatalf("%d timers are set, not %d", got, n)
+	}
+}
+
+// What was recorded before a timer was due takes effect before it, however late it is read.
+func TestTimersWaitForEvents(t *testing.T) {
+	t.Parallel()
+	w := newScriptWorld(t, script(1))
+	stop := w.start(w.manager(quick(), script(1)))
+	keys := []string{"a", "b", "c", "d", "e"}
+	for _, key := range keys {
+		w.open(key, "timer deadline 1h")
+		w.sees(key, 1, "opened")
+	}
+	stop()
+	for _, key := range keys {
+		w.poke(key, "cancel deadline")
+	}
+	w.overdue(len(keys))
+	w.die("saga-script", "1500 ms")
+	m := w.manager(quick(), script(1))
+	w.start(m)
+	for _, key := range keys {
+		w.sees(key, 1, "opened; poked")
+	}
+	livetest.Eventually(t, "no timer is left", func() bool { return w.number("SELECT count(*) FROM daybook.timers") == 0 })
+	for _, key := range keys {
+		if got := w.log(key, 1); got != "opened; poked" {
+			t.Errorf("%s has seen %q", key, got)
+		}
+	}
+	if s := m.Stats()[0]; s.TimersFired != 0 || s.TimersFailed != 0 {
+		t.Errorf("%d timers fired, %d failed", s.TimersFired, s.TimersFailed)
+	}
+}
+
+// The same with how a command ended.
+func TestTimersWaitForReplies(t *testing.T) {
+	t.Parallel()
+	w := newScriptWorld(t, script(1))
+	stop := w.start(w.manager(quick(), script(1)))
+	w.open("x", "send pay", "timer deadline 1h")
+	w.becomes("sent", "1", "SELECT count(*)::text FROM sent")
+	stop()
+	w.post.reply(idOf("script", "x", 1, "pay", 1), flow.ReplyDone)
+	w.overdue(1)
+	w.die("saga-script-replies", "1500 ms")
+	w.start(w.manager(quick(), script(1)))
+	w.sees("x", 1, "opened; reply pay done; timer deadline")
+	if n := w.number("SELECT count(*) FROM daybook.saga_history WHERE kind = 'stuck'"); n != 0 {
+		t.Errorf("%d instances are stuck", n)
+	}
+}
+
+// What comes after a timer was due does not hold it up, nor does a consumer that has nothing to read.
+func TestTimersWaitForNothingElse(t *testing.T) {
+	t.Parallel()
+	w := newScriptWorld(t, script(1))
+	stop := w.start(w.manager(quick(), script(1)))
+	w.open("x", "timer late 1h")
+	w.open("y", "timer later 1h")
+	w.sees("y", 1, "opened")
+	stop()
+	w.overdue(2)
+	w.die("saga-script", "1 hour")
+	w.die("saga-script-replies", "1 hour")
+	w.poke("x")
+	w.start(w.manager(quick(), script(1)))
+	w.sees("x", 1, "opened; timer late")
+	w.sees("y", 1, "opened; timer later")
+}
+
+// What waits is given back with no attempt counted, and costs next to nothing.
+func TestTimersThatWait(t *testing.T) {
+	t.Parallel()
+	w := newScriptWorld(t, script(1))
+	stop := w.start(w.manager(quick(), script(1)))
+	for _, key := range strings.Split("abcdefghij", "") {
+		w.open(key, "timer late 1h")
+		w.sees(key, 1, "opened")
+	}
+	stop()
+	w.poke("a")
+	w.overdue(10)
+	if got := w.log("a", 1); got != "opened" {
+		t.Fatalf("it has seen %q", got)
+	}
+	w.die("saga-script", "1 hour")
+	looks := &counted{Source: w.store.Log()}
+	m, err := NewManager(w.pool, looks, w.post, quick(), script(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	w.start(m)
+	livetest.Eventually(t, "they are looked at for a second", func() bool { return looks.n.Load() > 3 && time.Since(began) > time.Second })
+	most := int64(timerWorkers) * int64(time.Since(began)/(settleFirst/2))
+	if n := looks.n.Load(); n > most {
+		t.Errorf("%d looks in %v", n, time.Since(began))
+	}
+	if n := w.number("SELECT count(*) FROM daybook.timers WHERE attempts = 0"); n != 10 || m.Stats()[0].TimersFired != 0 {
+		t.Errorf("%d timers are left as they were, %d have fired", n, m.Stats()[0].TimersFired)
+	}
+	w.die("saga-script", "-1 second")
+	w.sees("a", 1, "opened; poked; timer late")
+	w.sees("j", 1, "opened; timer late")
+}
+
+// A consumer of a stream has partitions that are ahead of the others.
+func TestWhatIsNotTaken(t *testing.T) {
+	t.Parallel()
+	p := newPost()
+	at := time.Now()
+	for n := range 250 {
+		p.reply(idOf("script", "x", 1, "pay", 1), flow.ReplyDone)
+		p.replies[n].Partition, p.replies[n].RecordedAt = n%2, at.Add(time.Duration(n))
+	}
+	for _, c := range []struct {
+		r    reached
+		want int
+	}{
+		{reached{}, 0},
+		{reached{floor: 250}, -1},
+		{reached{floor: 10}, 10},
+		{reached{floor: 10, ahead: map[int]int64{0: 251}}, 11},
+		{reached{floor: 10, ahead: map[int]int64{0: 230, 1: 220}}, 221},
+		{reached{floor: 10, ahead: map[int]int64{0: 250, 1: 250}}, -1},
+	} {
+		got, err := c.r.untaken(t.Context(), p, eventstore.Filter{})
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case c.want < 0 && got != nil, c.want >= 0 && (got == nil || !got.Equal(at.Add(time.Duration(c.want)))):
+			t.Errorf("%+v: got %v, want that of %d", c.r, got, c.want)
+		}
+	}
+}
