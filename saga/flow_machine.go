@@ -3,6 +3,7 @@ package saga
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/daybook-go/daybook/internal/flow"
@@ -174,36 +175,64 @@ func (m *flowMachine) reply(fx *Effects, o flow.Origin, r flow.Reply) error {
 		return nil
 	}
 	text := replyText(&r)
-	undo := o.Direction == flow.Undo
-	last := !undo && o.Intent == s.Intent && s.State == flow.Waiting || undo && o.Intent == s.UndoIntent && s.State == flow.Undoing
-	if last {
-		s.EndedAt = fx.now
-		switch {
-		case r.State == flow.ReplyDone && undo:
-			s.State = flow.Undone
-			fx.note("undone", s.Name, text)
-		case r.State == flow.ReplyDone:
-			s.State, s.Carried = flow.Done, true
-			fx.note("answered", s.Name, "carried out")
-		case undo:
-			s.State, s.Text = flow.UndoFailed, text
-			fx.note("failed", s.Name, "undoing: "+text)
-		default:
-			s.State, s.Text = flow.Refused, text
-			fx.note(endKind(r.State), s.Name, text)
-		}
-	}
-	if len(m.replies) == 0 {
-		switch {
-		case !last || r.State == flow.ReplyDone:
-		case undo:
-			fx.stick(s.Name, flow.CompensationFailed, text)
-		default:
-			fx.stick(s.Name, flow.DeadLetter, text)
-		}
+	undo, done := o.Direction == flow.Undo, r.State == flow.ReplyDone
+	current := !undo && o.Intent == s.Intent || undo && o.Intent == s.UndoIntent
+	last := current && (!undo && s.State == flow.Waiting || undo && s.State == flow.Undoing)
+	switch {
+	case last:
+		fx.ended(s, &r, undo)
+	case !undo && done && current && s.Carried, undo && current && (s.State == flow.Undone || s.State == flow.UndoFailed && !done):
+		fx.fx.Ignored++ // a repeat, or somebody has said how it ended
 		return nil
+	case !undo && !done:
+		// The flow went on without it, and nothing came of it.
+		fx.ignore(s.Name, fmt.Sprintf("command %d of that name: %s, when it had been replaced, undone or answered", o.Intent, text))
+		return nil
+	default:
+		what := "command"
+		if undo {
+			what = "undo"
+		}
+		fx.note("late", s.Name, fmt.Sprintf("%s %d of that name: %s", what, o.Intent, text))
+		if current && done && (s.State == flow.Refused || s.State == flow.UndoFailed) {
+			fx.ended(s, &r, undo) // what had been given up was sent again
+			fx.unstick(s.Name)
+		}
+		s.Carried = s.Carried || current && !undo
 	}
-	return fx.run(m.replies, reacted{reply: Reply{Name: o.Step, Undo: undo, State: r.State, Code: r.Code, Reason: r.Reason}})
+	if len(m.replies) > 0 {
+		return fx.run(m.replies, reacted{reply: Reply{
+			Name: o.Step, Undo: undo, Attempt: o.Intent, Late: !last, State: r.State, Code: r.Code, Reason: r.Reason,
+		}})
+	}
+	switch {
+	case done:
+	case undo:
+		fx.stick(s.Name, flow.CompensationFailed, text)
+	case last:
+		fx.stick(s.Name, flow.DeadLetter, text)
+	}
+	return nil
+}
+
+// ended keeps how the last command of a name ended.
+func (fx *Effects) ended(s *flow.Step, r *flow.Reply, undo bool) {
+	s.EndedAt = fx.now
+	text := replyText(r)
+	switch {
+	case r.State == flow.ReplyDone && undo:
+		s.State = flow.Undone
+		fx.note("undone", s.Name, text)
+	case r.State == flow.ReplyDone:
+		s.State, s.Carried = flow.Done, true
+		fx.note("answered", s.Name, "carried out")
+	case undo:
+		s.State, s.Text = flow.UndoFailed, text
+		fx.note("failed", s.Name, "undoing: "+text)
+	default:
+		s.State, s.Text = flow.Refused, text
+		fx.note(endKind(r.State), s.Name, text)
+	}
 }
 
 // action does what operators decide. A flow makes its commands in reactions, so it can send none of them anew.

@@ -2,6 +2,7 @@ package saga_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -132,6 +133,75 @@ func TestFlowsAreStuck(t *testing.T) {
 		WhenOperatorIsRefused(sagatest.Answer, "tell", "no such command").
 		WhenOperatorIsRefused(sagatest.Mark, "ask", "use what fits").
 		WhenOperator(sagatest.Answer, "ask").ThenRunning()
+}
+
+// toldState is the replies that a flow was told of.
+type toldState struct{ Replies []saga.Reply }
+
+// TestRepliesOfWhatWasReplaced: a flow is never told the end of one command as if it were that of the next of its name.
+func TestRepliesOfWhatWasReplaced(t *testing.T) {
+	t.Parallel()
+	send := func(s toldState, _ saga.Event[orderPlaced], fx *saga.Effects) toldState {
+		fx.Send("ask", "", tell{})
+		return s
+	}
+	m, i, _ := started(t, saga.Define(saga.Flow[toldState]{
+		Name: "f", Version: 1, Events: shopEvents, Start: saga.StartOn(func(saga.Event[orderPlaced]) toldState { return toldState{} }),
+		Reactions: []saga.Reaction[toldState]{
+			saga.React(send),
+			saga.ReactKey(payment, func(s toldState, _ saga.Event[paymentTaken], fx *saga.Effects) toldState {
+				fx.Send("ask", "", tell{})
+				return s
+			}),
+			saga.ReactCancel(func(s toldState, fx *saga.Effects) toldState { fx.Undo("ask", "", tell{}); return s }),
+			saga.ReactReply(func(s toldState, r saga.Reply, _ *saga.Effects) toldState { s.Replies = append(s.Replies, r); return s }),
+		},
+	}))
+	react := func(in flow.Input) flow.Effects {
+		t.Helper()
+		in.Now = noon
+		fx, err := m.React(t.Context(), plain{}, i, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fx
+	}
+	reply := func(direction flow.Direction, attempt int, state saga.ReplyState, want ...saga.Reply) {
+		t.Helper()
+		i.Data = toldState{}
+		fx := react(flow.Input{Reply: &flow.Reply{State: state}, Origin: flow.Origin{Step: "ask", Direction: direction, Intent: attempt}})
+		if got := i.Data.(toldState).Replies; !slices.Equal(got, want) {
+			t.Errorf("%s %d %s: told %+v, want %+v", direction, attempt, state, got, want)
+		}
+		if len(want) == 0 && fx.Ignored != 1 {
+			t.Errorf("%s %d %s: it is not counted as ignored", direction, attempt, state)
+		}
+	}
+	again := event(t, paymentTaken{Order: "812"})
+	again.ByKey = true
+	react(again) // ask 2
+	reply(flow.Do, 1, saga.ReplyRefused)
+	reply(flow.Do, 1, saga.ReplyDone, saga.Reply{Name: "ask", Attempt: 1, Late: true, State: saga.ReplyDone})
+	if s := i.Step("ask"); s.State != flow.Waiting || s.Carried {
+		t.Errorf("by the end of the first the second is %s, carried out: %v", s.State, s.Carried)
+	}
+	reply(flow.Do, 2, saga.ReplyRefused, saga.Reply{Name: "ask", Attempt: 2, State: saga.ReplyRefused})
+	reply(flow.Do, 2, saga.ReplyDone, saga.Reply{Name: "ask", Attempt: 2, Late: true, State: saga.ReplyDone})
+	reply(flow.Do, 2, saga.ReplyDone)
+	react(again) // ask 3
+	cancel := flow.Input{Action: &flow.Action{Name: flow.ActionCancel, Actor: "ada", Reason: "test"}}
+	react(cancel)
+	reply(flow.Do, 3, saga.ReplyExpired) // its undo has seen to that
+	react(again)                         // ask 4
+	reply(flow.Undo, 1, saga.ReplyRefused, saga.Reply{Name: "ask", Undo: true, Attempt: 1, Late: true, State: saga.ReplyRefused})
+	react(cancel)
+	reply(flow.Undo, 2, saga.ReplyFailed, saga.Reply{Name: "ask", Undo: true, Attempt: 2, State: saga.ReplyFailed})
+	reply(flow.Undo, 2, saga.ReplyFailed)
+	reply(flow.Undo, 2, saga.ReplyDone, saga.Reply{Name: "ask", Undo: true, Attempt: 2, Late: true, State: saga.ReplyDone})
+	reply(flow.Undo, 2, saga.ReplyDone)
+	if s := i.Step("ask"); s.State != flow.Undone {
+		t.Errorf("it is %s", s.State)
+	}
 }
 
 func TestTimersThatCannotBeSet(t *testing.T) {

@@ -53,6 +53,14 @@ type Reply struct {
 	// Name of the command, as it was sent; Undo: it is the one that undoes it.
 	Name string
 	Undo bool
+	// Attempt is which command of that name it is, or which undo: 1 is the first, and each Effects.Send or Effects.Undo of the
+	// name makes the next.
+	Attempt int
+	// Late: the flow has gone on without it. Another of that name was sent since, or its undo was, or it had ended otherwise
+	// before, by hand perhaps. What is late says nothing of the last command of that name. One that is done late has taken
+	// effect beside what was sent in its place: unless its undo was sent, which then undoes it, it is for the reaction to undo,
+	// by a command of another name, for Effects.Undo is about the last one.
+	Late bool
 	// State is [ReplyDone], [ReplyRefused], [ReplyExpired] or [ReplyFailed].
 	State        ReplyState
 	Code, Reason string
@@ -107,6 +115,10 @@ func ReactTimer[S any](name string, f func(S, *Effects) S) Reaction[S] {
 
 // ReactReply is called when the carrying out of a command has ended. Without any, an end other than done leaves the instance
 // stuck, and done is noted.
+//
+// When a command has ended for which another one of that name was sent since, or its undo, or that was answered by hand, then
+// it is called only if that one was done, with Reply.Late: of what was replaced and did not take effect nothing is left to
+// do, and the history notes it. The ends of undos are always told.
 func ReactReply[S any](f func(S, Reply, *Effects) S) Reaction[S] {
 	r := Reaction[S]{kind: toReply}
 	if f != nil {
