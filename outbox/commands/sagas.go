@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -39,13 +40,38 @@ func ForSagas(b *bus.Bus, rows outbox.Rows) *SagaSender {
 func (s *SagaSender) Schema() string { return s.rows.Schema() }
 
 // Prepare makes the stored form of a command, addressed by [bus.To] unless to is empty. Its errors are those of
-// Bus.Prepare. A deadline of ctx is not the command's, and neither is its metadata.
+// Bus.Prepare, and an [*eventstore.InvalidError] for what the outbox would not take: a target of more than 512 bytes, or that
+// is no text, or more than 64 MiB of data. A deadline of ctx is not the command's, and neither is its metadata.
 func (s *SagaSender) Prepare(ctx context.Context, to string, payload any) (flow.Command, error) {
 	c, err := s.bus.Prepare(context.WithoutCancel(ctx), payload, bus.To(to))
 	if err != nil {
 		return flow.Command{}, err
 	}
+	if err := storable(c); err != nil {
+		return flow.Command{}, fmt.Errorf("commands: prepare %q: %w", c.Type, err)
+	}
 	return flow.Command{Type: c.Type, Target: c.Target, ContentType: c.ContentType, Data: c.Data}, nil
+}
+
+// storable refuses what the outbox would refuse, before anything is written. It checks as the outbox does, which stores a
+// message like an event.
+func storable(c bus.Command) error {
+	w := eventstore.To(eventstore.NewStreamID("outbox", "message"), eventstore.AnyVersion, eventstore.EventData{
+		ID: c.ID, Type: c.Type, ContentType: c.ContentType, Data: c.Data,
+	})
+	w.PartitionKey = c.Target
+	_, _, err := eventstore.Prepare(context.Background(), []eventstore.Write{w})
+	var invalid *eventstore.InvalidError
+	if !errors.As(err, &invalid) {
+		return err
+	}
+	fault := *invalid
+	if fault.Field == "PartitionKey" {
+		fault.Field, fault.Remedy = "Target", "address the command to a short text, for example to a hash of the long one"
+	}
+	fault.Field = "Command." + strings.TrimPrefix(fault.Field, "event.")
+	fault.Remedy = strings.ReplaceAll(fault.Remedy, "the event", "the command")
+	return &fault
 }
 
 // sagaScope is the scope of the keys of a saga's commands, which are their ids.
