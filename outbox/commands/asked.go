@@ -16,7 +16,7 @@ const CodeSagaOver = "saga_over"
 
 // WasCarriedOut tells the handler of a saga's undo whether the command that it undoes had taken effect in the store: if not,
 // it never will. It is not known outside of such a handler, and when the type of that command is declared
-// [bus.WithoutKey], when no handler for it is registered here, or when its handler does not bring its outcome. An effect that
+// [bus.WithoutKey], when its handler does not bring its outcome, or, unless it was carried out, when none is registered here. An effect that
 // is older than the store keeps keys, and of which the saga was never told, counts as none. What its handler did outside of
 // the store is not covered: there something may have happened although done is false.
 func WasCarriedOut(ctx context.Context) (done, known bool) {

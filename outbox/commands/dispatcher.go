@@ -45,6 +45,7 @@ type Dispatcher struct {
 	schema   string
 	outbox   outbox.Schema
 	dispatch func(context.Context, bus.Command) (bus.Reply, error)
+	bury     func(context.Context, bus.Command) (bus.Reply, error) // the bus's End
 	worker   *consumer.Worker
 	sql      statements
 	slots    chan struct{}
@@ -62,7 +63,7 @@ type Dispatcher struct {
 	since   time.Time
 }
 
-type statements struct{ finish, run, relayed, install, look, clean, standing string }
+type statements struct{ finish, run, relayed, install, look, clean, standing, outcome string }
 
 // maxHung is how many handlers that ignore their contexts a process bears, beyond Config.Workers.
 const maxHung = 64
@@ -99,9 +100,9 @@ func NewDispatcher(pool *pgxpool.Pool, source Source, b *bus.Bus, cfg Config) (*
 		slots: make(chan struct{}, cfg.Workers+maxHung), held: context.Background(),
 	}
 	d.log = cfg.Logger.With("schema", d.schema)
-	d.dispatch = onceBy(b, d.forgotten)
+	d.dispatch, d.bury = onceBy(b, d.forgotten), b.End
 	in := func(sql string) string { return inSchema(sql, d.schema) }
-	d.sql = statements{in(finishSQL), in(runSQL), in(relayedSQL), in(installSQL), in(lookSQL), in(cleanSQL), in(standingSQL)}
+	d.sql = statements{in(finishSQL), in(runSQL), in(relayedSQL), in(installSQL), in(lookSQL), in(cleanSQL), in(standingSQL), in(outcomeSQL)}
 	ref := consumer.Ref{Store: d.schema, Name: dispatcherName, Version: dispatcherVersion}
 	d.worker = consumer.New(consumer.Spec{Ref: ref, Applier: applier{d}}, source, cfg.inner())
 	return d, nil

@@ -34,7 +34,8 @@
 //     either wins, and the undo's handler is told so, or is refused. The handler runs in any case, as something may have
 //     happened outside of the store. If the store cannot be made to take that, the undo fails, and the saga sends another.
 //   - A command that is given up, after Config.Attempts, Config.Timeout or a panic, is first ended under its key: should its handler
-//     still be at work, its commit is refused. Had it taken effect before, that is its end.
+//     still be at work, its commit is refused. Had it taken effect before, that is its end. So it is for one that this program
+//     cannot carry out, because it has no handler for it, cannot read it, or forbids it: another program may have done it.
 //   - A database that is away is waited for without end, and uses up neither attempts nor time of a command.
 //   - One source can be exchanged for the other: nothing is lost, nothing done twice, and the order is kept.
 //   - No transaction of the dispatcher is open while a handler runs.

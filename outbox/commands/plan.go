@@ -171,6 +171,12 @@ func (b *batch) end(ctx context.Context, e *entry, left allowance) {
 	var v verdict
 	if e.fault != nil {
 		v = verdict{state: bus.OperationFailed, code: CodeInvalid, reason: e.fault.Error()}
+		if e.event.Version == 0 { // no event that strayed here: another program may have read and carried it out
+			var err error
+			if v, err = b.seal(context.WithValue(ctx, progressKey{}, &e.said), e.command, v); err != nil {
+				return
+			}
+		}
 	} else {
 		b.mu.Lock()
 		e.began = time.Now()

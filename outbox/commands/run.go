@@ -46,7 +46,7 @@ func (d *Dispatcher) carryOut(ctx context.Context, c bus.Command, limit time.Dur
 			if v.state == bus.OperationExpired && !c.PastDeadline(time.Now()) { // before a crash, by giveUp
 				v.state, v.code, v.reason, v.ended = bus.OperationFailed, CodeExhausted, "it was given up before", true
 			}
-			if v.code == CodePanic { // it may have taken effect before, or another attempt of it
+			if v.unheard || v.code == CodePanic { // it may have taken effect before, or another attempt of it
 				return d.seal(ctx, c, v)
 			}
 			return v, nil
@@ -127,7 +127,10 @@ func (d *Dispatcher) settle(ctx context.Context, c bus.Command) (settled, error)
 			return settled{}, context.Cause(ctx)
 		}
 		s := settled{err: err, stored: reply.Settled || errors.Is(err, errHung)}
-		if s.verdict, s.ok = final(reply, err); s.ok || errors.Is(err, errHung) {
+		if s.verdict, s.ok = final(reply, err); s.ok && s.verdict.unheard {
+			return d.settleUnheard(ctx, c, s.verdict)
+		}
+		if s.ok || errors.Is(err, errHung) {
 			return s, nil
 		}
 		switch waited, err := d.waitOut(ctx, err); {
@@ -180,6 +183,10 @@ func (d *Dispatcher) ping(ctx context.Context) error {
 // call dispatches a command, in a goroutine of its own, so that a handler that ignores its context costs a goroutine and
 // no more. How many of those there can be is bounded.
 func (d *Dispatcher) call(ctx context.Context, c bus.Command) (bus.Reply, error) {
+	return d.callBy(ctx, c, d.dispatch)
+}
+
+func (d *Dispatcher) callBy(ctx context.Context, c bus.Command, by func(context.Context, bus.Command) (bus.Reply, error)) (bus.Reply, error) {
 	select {
 	case d.slots <- struct{}{}:
 	case <-ctx.Done():
@@ -193,7 +200,7 @@ func (d *Dispatcher) call(ctx context.Context, c bus.Command) (bus.Reply, error)
 	call := d.calls.begin(c)
 	go func() {
 		var a answer
-		a.reply, a.err = d.dispatch(ctx, c)
+		a.reply, a.err = by(ctx, c)
 		d.calls.end(call)
 		<-d.slots
 		done <- a

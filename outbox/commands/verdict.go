@@ -63,6 +63,8 @@ type verdict struct {
 	stored bool
 	// ended: it was ended under its key by somebody else.
 	ended bool
+	// unheard: its handler was not asked, so that nothing is known of what is stored under its key.
+	unheard bool
 }
 
 // final judges what a dispatch returned. It reports false for what another attempt may not meet.
@@ -87,9 +89,12 @@ func final(reply bus.Reply, err error) (verdict, bool) {
 		v.stored = true
 		return v, true
 	case errors.Is(err, bus.ErrUnknownCommand):
-		return bad(bus.OperationFailed, CodeUnknownType)
+		v, _ := bad(bus.OperationFailed, CodeUnknownType)
+		v.unheard = true
+		return v, true
 	case errors.As(err, &misread):
 		v, _ := bad(bus.OperationFailed, CodeInvalid)
+		v.unheard = true
 		if misread.Err != nil {
 			v.reason = misread.Err.Error() // who gave the command knows which it was
 		}
@@ -97,7 +102,9 @@ func final(reply bus.Reply, err error) (verdict, bool) {
 	case errors.As(err, &panicked):
 		return bad(bus.OperationFailed, CodePanic)
 	case errors.Is(err, bus.ErrForbidden):
-		return bad(bus.OperationRefused, CodeForbidden)
+		v, _ := bad(bus.OperationRefused, CodeForbidden)
+		v.unheard = true
+		return v, true
 	case errors.Is(err, aggregate.ErrVersion):
 		return bad(bus.OperationRefused, CodeVersion)
 	case errors.Is(err, eventstore.ErrReusedKey):
