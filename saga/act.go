@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/internal/flow"
@@ -83,6 +85,9 @@ func (k *keeper) act(ctx context.Context) (did bool, err error) {
 		return false, nil
 	}
 	if err != nil {
+		if i.item != nil && ctx.Err() == nil && unwritable(err) {
+			return true, k.refuse(ctx, &i, err)
+		}
 		return false, err
 	}
 	if i.item != nil {
@@ -96,6 +101,45 @@ func (k *keeper) act(ctx context.Context) (did bool, err error) {
 		u.glance()
 	}
 	return true, nil
+}
+
+// refuse marks an item as refused whose effects cannot be written. They were rolled back, so that nothing else of it is there.
+func (k *keeper) refuse(ctx context.Context, i *planItem, cause error) error {
+	u := k.u
+	running := false
+	load := func(b *pgx.Batch) {
+		b.Queue(planSQL)
+		b.Queue(inSchema(lockPlanSQL, u.schema), i.plan).QueryRow(func(row pgx.Row) error { return row.Scan(&running) })
+	}
+	err := k.transact(ctx, load, func(ctx context.Context, tx pgx.Tx, b *pgx.Batch) error {
+		var next *int
+		if err := tx.QueryRow(ctx, u.sql.item, i.plan).Scan(&next, new(*string), new(*int)); err != nil {
+			return fmt.Errorf("saga: read plan %s: %w", i.plan, err)
+		}
+		if next == nil || *next != *i.item {
+			return errNothing // another process has done it meanwhile
+		}
+		b.Queue(u.sql.acted, i.plan, *i.item, "refused", retry.Text(storable("what follows cannot be written: "+cause.Error())), u.clock())
+		return nil
+	})
+	if errors.Is(err, errNothing) || errors.Is(err, pgx.ErrNoRows) { // the plan does not run any more
+		return nil
+	}
+	if err == nil {
+		u.sum.acted.Add(1)
+		u.sum.refused.Add(1)
+	}
+	return err
+}
+
+// unwritable reports whether what was to be written is to blame: a definition, what it sends, or values that the database
+// does not take. Trying again changes nothing.
+func unwritable(err error) bool {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && (strings.HasPrefix(pg.Code, "22") || strings.HasPrefix(pg.Code, "23")) {
+		return true // data exception, violated constraint
+	}
+	return atFault(err)
 }
 
 // item reads the next item of the plan, and locks its instance.
@@ -115,7 +159,8 @@ func (k *keeper) item(ctx context.Context, tx pgx.Tx, t *turn, i *planItem) erro
 	return nil
 }
 
-// do carries out an item. refused says why it is not done; then nothing has changed.
+// do carries out an item. refused says why it is not done; then nothing has changed. Behind an error the transaction is
+// rolled back: something may have been queued.
 func (k *keeper) do(ctx context.Context, tx pgx.Tx, b *pgx.Batch, t *turn, i *planItem) (refused, err error) {
 	in := t.instances[place{*i.key, *i.run}]
 	if in == nil {
@@ -162,17 +207,13 @@ func (k *keeper) do(ctx context.Context, tx pgx.Tx, b *pgx.Batch, t *turn, i *pl
 		return reaction, nil
 	default: // the machine has nothing to retry, and its timers go on
 		if err := k.goOn(t, in, i); err != nil {
-			return err, nil
+			return nil, faultyReaction{err} // the timers have to stay as they were
 		}
 	}
 	if revived > 0 {
 		t.counts.timersSet += int64(revived)
 	}
-	err = t.write(ctx, tx, b)
-	if atFault(err) {
-		return err, nil
-	}
-	return nil, err
+	return nil, t.write(ctx, tx, b)
 }
 
 // goOn notes that timers that had been given up come again.
@@ -272,6 +313,8 @@ SELECT p.plan::text, p.action, p.step, p.actor, p.reason, p.arguments, p.rate FR
 	itemSQL = `
 SELECT i.item, i.key, i.run FROM (SELECT 1) o LEFT JOIN LATERAL (
   SELECT x.item, x.key, x.run FROM {schema}.saga_plan_items x WHERE x.plan = $1::text::uuid AND x.state = 'open' ORDER BY x.item LIMIT 1) i ON true`
+
+	lockPlanSQL = `SELECT true FROM {schema}.saga_plans p WHERE p.plan = $1::text::uuid AND p.state = 'running' FOR UPDATE`
 
 	// The plan ends with its last item.
 	actedSQL = `

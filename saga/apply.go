@@ -110,6 +110,15 @@ func (c *concern) of(m flow.Machine) *view {
 	return nil
 }
 
+// names reports whether the event is about a key. What no version here can tell for an instance, v is nil then, the versions
+// that are here tell.
+func (c *concern) names(v *view, key string) bool {
+	if v != nil {
+		return slices.Contains(v.keys, key)
+	}
+	return slices.ContainsFunc(c.views, func(v view) bool { return slices.Contains(v.keys, key) })
+}
+
 // eventPlan is one attempt at some events.
 type eventPlan struct {
 	u      *unit
@@ -186,7 +195,7 @@ func (p *eventPlan) one(ctx context.Context, i int, seen map[sight]bool) error {
 		if in := t.instances[o.place]; in != nil {
 			if v := c.of(in.machine); v != nil && v.answers || in.machine == nil {
 				s := s
-				s.Origin, s.ByKey = o.Origin, v != nil && slices.Contains(v.keys, in.key)
+				s.Origin, s.ByKey = o.Origin, c.names(v, in.key)
 				if err := tell(in, v, s); err != nil {
 					return err
 				}
@@ -205,7 +214,7 @@ func (p *eventPlan) one(ctx context.Context, i int, seen map[sight]bool) error {
 		}
 		for _, key := range v.keys {
 			in := t.latest[key]
-			if in == nil || in.machine != nil && in.machine != v.machine {
+			if in == nil || in.machine != nil && in.machine != v.machine || p.earlier(c, in, seen) {
 				continue
 			}
 			s := s
@@ -216,6 +225,16 @@ func (p *eventPlan) one(ctx context.Context, i int, seen map[sight]bool) error {
 		}
 	}
 	return nil
+}
+
+// earlier reports whether an event that names a key is of the time before the last run of it: an earlier run has seen it or has
+// caused it, or it is in the log before what began the run. Such comes when somebody sets the place in the log back, or when
+// a broker repeats what is old.
+func (p *eventPlan) earlier(c *concern, in *instance, seen map[sight]bool) bool {
+	if o, ok := p.turn.origins[c.cause]; ok && o.key == in.key && o.run != in.run {
+		return true
+	}
+	return c.event.Position.Ordinal() <= in.began || seen[sight{place{key: in.key}, c.event.ID}]
 }
 
 // start begins an instance, unless one is under way, which sees the event then.
@@ -276,7 +295,9 @@ func (p *eventPlan) repeats(ctx context.Context, tx pgx.Tx) (map[sight]bool, err
 				suspects = append(suspects, sight{last.place, c.event.ID}, sight{place{key: v.start}, c.event.ID})
 			}
 			for _, key := range v.keys {
-				suspect(t.latest[key], c.event)
+				if last := t.latest[key]; last != nil && c.event.Position.Ordinal() <= last.position {
+					suspects = append(suspects, sight{last.place, c.event.ID}, sight{place{key: key}, c.event.ID})
+				}
 			}
 		}
 	}

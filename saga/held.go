@@ -1,7 +1,10 @@
 package saga
 
 import (
+	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -23,6 +26,9 @@ const (
 	heldReply = "reply"
 	heldTimer = "timer"
 )
+
+// keptFailed begins the text of an instance that is stuck because it cannot take what was kept for it.
+const keptFailed = "what was kept for it failed"
 
 // heldForm is the stored form of an input. Names never change.
 type heldForm struct {
@@ -113,7 +119,7 @@ func (f *eventForm) event() (*eventstore.RecordedEvent, error) {
 	}, nil
 }
 
-// unhold is the opposite of hold. Payloads are decoded by the instance's own definition.
+// unhold is the opposite of hold. Payloads are decoded by the instance's own definition, if it reads the event.
 func unhold(m flow.Machine, body []byte) (stimulus, error) {
 	var f heldForm
 	if err := eventstore.Msgpack.Unmarshal(body, &f); err != nil {
@@ -139,11 +145,38 @@ func unhold(m flow.Machine, body []byte) (stimulus, error) {
 	if s.Event, err = f.Event.event(); err != nil {
 		return s, err
 	}
+	if !slices.Contains(m.Types(), s.Event.Type) {
+		return s, nil
+	}
 	err = safely("saga: "+m.Name(), func() (err error) {
 		s.Payload, err = m.Decode(*s.Event)
 		return err
 	})
 	return s, err
+}
+
+// passBy notes that an instance has kept an event that its definition does not read: a program that only had other versions
+// has kept it.
+func (t *turn) passBy(_ context.Context, in *instance, s stimulus) error {
+	err := safely("saga: "+t.u.name, in.restore)
+	if err != nil {
+		return err
+	}
+	if stuck := in.state.Stuck; stuck.Reason == flow.HandlerMissing || stuck.Reason == flow.DeadLetter && strings.HasPrefix(stuck.Text, keptFailed) {
+		in.state.Stuck = flow.Stuck{}
+	}
+	fx := flow.Effects{Ignored: 1}
+	if !in.over {
+		fx.History = []flow.Entry{{Kind: "ignored", Text: fmt.Sprintf("%s, which version %d does not read, was kept for it", s.Event.Type, in.version)}}
+	}
+	t.took(in, s, fx)
+	return nil
+}
+
+// touched reports whether what it has taken in this transaction has cancelled a timer, or set it anew.
+func (in *instance) touched(timer string) bool {
+	_, touched := in.timers[timer]
+	return touched || in.cancelAll
 }
 
 // writeHeld writes down what instances have kept, and marks those that no definition is here for.

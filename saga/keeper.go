@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -111,7 +112,8 @@ func (k *keeper) turn(ctx context.Context) (more bool, err error) {
 	b.Queue("begin isolation level read committed read only")
 	b.Queue(planSQL)
 	b.Queue(customSQL)
-	b.Queue(k.u.sql.look, k.u.name, k.u.versions(), takeAtOnce).Query(func(rows pgx.Rows) error {
+	most := takeAtOnce + len(k.failed) // those that fail are found too, and must hide no others
+	b.Queue(k.u.sql.look, k.u.name, k.u.versions(), most).Query(func(rows pgx.Rows) error {
 		var p place
 		_, err := pgx.ForEachRow(rows, []any{&p.key, &p.run}, func() error {
 			held = append(held, p)
@@ -129,6 +131,13 @@ func (k *keeper) turn(ctx context.Context) (more bool, err error) {
 		return false, fmt.Errorf("saga: look for what %q has to do: %w", k.u.name, err)
 	}
 	k.lates(late, stuck)
+	if len(held) < most { // these are all: what is not among them has been taken, or is paused
+		for p := range k.failed {
+			if !slices.Contains(held, p) {
+				delete(k.failed, p)
+			}
+		}
+	}
 	for _, p := range held {
 		again, err := k.take(ctx, p)
 		if err != nil {
@@ -169,20 +178,24 @@ func (k *keeper) take(ctx context.Context, p place) (bool, error) {
 		case err == nil:
 			delete(k.failed, p)
 			return taken > 0, nil
-		case ctx.Err() != nil || !atFault(err):
+		case ctx.Err() != nil || !unwritable(err):
 			return false, err
 		case at > 0:
 			limit = at // those before it
+			continue
+		case at < 0 && limit > 1: // it is not known which one cannot be written
+			limit = 1
 			continue
 		}
 		return false, k.cannot(ctx, p, f, err)
 	}
 }
 
-// takeSome takes at most limit inputs. at is the one that failed, from 0.
+// takeSome takes at most limit inputs. at is the one that failed, from 0; less: it is not known.
 func (k *keeper) takeSome(ctx context.Context, p place, limit int) (taken, at int, err error) {
 	u := k.u
 	t := u.turn()
+	at = -1
 	err = k.transact(ctx, func(b *pgx.Batch) { t.load(b, nil, nil, []place{p}) }, func(ctx context.Context, tx pgx.Tx, b *pgx.Batch) error {
 		in := t.instances[p]
 		if in == nil || in.paused || in.machine == nil || in.held == 0 {
@@ -228,17 +241,29 @@ func (k *keeper) takeSome(ctx context.Context, p place, limit int) (taken, at in
 				}
 				had[id] = true
 			}
-			if s.Timer != "" && in.ended() {
+			if s.Timer != "" && (in.ended() || in.touched(s.Timer)) {
 				t.counts.timersIgnored++
 				continue
 			}
-			if err := t.apply(ctx, in, s); err != nil {
+			apply := t.apply
+			if s.Event != nil && !slices.Contains(u.reads[in.version], s.Event.Type) {
+				apply = t.passBy
+			}
+			if err := apply(ctx, in, s); err != nil {
 				at = n
 				return faultyReaction{err}
 			}
 		}
+		gone, err := k.timersBehind(ctx, tx, in, last)
+		if err != nil {
+			return err
+		}
+		if len(gone) > 0 {
+			b.Queue(inSchema(dropHeldSQL, u.schema), u.name, p.key, p.run, gone)
+			t.counts.timersIgnored += int64(len(gone))
+		}
 		taken = len(inputs)
-		b.Queue(u.sql.taken, u.name, p.key, p.run, last, taken)
+		b.Queue(u.sql.taken, u.name, p.key, p.run, last, taken+len(gone))
 		return t.write(ctx, tx, b)
 	})
 	if errors.Is(err, errNothing) {
@@ -248,6 +273,30 @@ func (k *keeper) takeSome(ctx context.Context, p place, limit int) (taken, at in
 		u.committed(t)
 	}
 	return taken, at, err
+}
+
+// timersBehind are the timers among the inputs behind the last one that is taken now that what is taken has cancelled or set
+// anew: they were set before, as all that comes for an instance that keeps inputs is kept.
+func (k *keeper) timersBehind(ctx context.Context, tx pgx.Tx, in *instance, last int64) (gone []int64, err error) {
+	if len(in.timers) == 0 && !in.cancelAll {
+		return nil, nil
+	}
+	rows, err := tx.Query(ctx, inSchema(timersHeldSQL, k.u.schema), k.u.name, in.key, in.run, last)
+	if err != nil {
+		return nil, fmt.Errorf("saga: read the timers that were kept for %s: %w", in.facts.Ref, err)
+	}
+	var input int64
+	var body []byte
+	_, err = pgx.ForEachRow(rows, []any{&input, &body}, func() error {
+		if s, err := unhold(in.machine, body); err == nil && in.touched(s.Timer) { // what cannot be read is found when it is taken
+			gone = append(gone, input)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("saga: read the timers that were kept for %s: %w", in.facts.Ref, err)
+	}
+	return gone, nil
 }
 
 // errNothing ends a transaction that has nothing to do.
@@ -266,17 +315,15 @@ func (k *keeper) cannot(ctx context.Context, p place, f *failing, cause error) e
 		return nil
 	}
 	f.next = time.Now().Add(k.u.cfg.policy().WithDefaults().Cap)
-	text := retry.Text(fmt.Sprintf("what was kept for it failed %d times: %v", f.attempts, cause))
+	text := retry.Text(fmt.Sprintf(keptFailed+" %d times: %v", f.attempts, cause))
 	t := k.u.turn()
 	err := k.transact(ctx, func(b *pgx.Batch) { t.load(b, nil, nil, []place{p}) }, func(_ context.Context, _ pgx.Tx, b *pgx.Batch) error {
 		in := t.instances[p]
 		if in == nil || in.facts.Stuck.Reason != "" && in.facts.Stuck.Reason != flow.HandlerMissing {
 			return errNothing
 		}
-		b.Queue(k.u.sql.stuck, k.u.name, p.key, p.run, k.u.clock(), text)
-		if in.facts.Stuck.Reason == "" {
-			t.sticks(in, flow.Stuck{Reason: flow.DeadLetter})
-		}
+		b.Queue(inSchema(cannotSQL, k.u.schema), k.u.name, p.key, p.run, k.u.clock(), text)
+		t.sticks(in, flow.Stuck{Reason: flow.DeadLetter})
 		in.history = append(in.history, flow.Entry{Kind: "stuck", Text: text})
 		t.change(in, 0)
 		t.writeHistory(b)
@@ -303,6 +350,18 @@ SELECT s.key, s.run FROM {schema}.sagas s
 	lateSQL = `
 SELECT (SELECT t.visible_at FROM {schema}.timers t
          WHERE t.queue || '' = $1 AND t.visible_at < (SELECT coalesce($2::timestamptz, clock_timestamp()) - $3::interval) ORDER BY t.visible_at, t.id + 0 LIMIT 1)`
+
+	// cannotSQL: that no program has its version is not so any more.
+	cannotSQL = `
+UPDATE {schema}.sagas s
+   SET stuck = 'dead_letter', stuck_step = '', stuck_text = $5, stuck_since = coalesce($4::timestamptz, clock_timestamp()),
+       entries = s.entries + 1, changed_at = coalesce($4::timestamptz, clock_timestamp()), revision = s.revision + 1
+ WHERE s.saga = $1 AND s.key = $2 AND s.run = $3 AND s.stuck IN ('', 'handler_missing')`
+
+	timersHeldSQL = `
+SELECT input, body FROM {schema}.saga_inputs WHERE saga = $1 AND key = $2 AND run = $3 AND input > $4 AND kind = 'timer' ORDER BY input`
+
+	dropHeldSQL = `DELETE FROM {schema}.saga_inputs WHERE saga = $1 AND key = $2 AND run = $3 AND input = ANY ($4::bigint[])`
 
 	inputsSQL = `SELECT input, body FROM {schema}.saga_inputs WHERE saga = $1 AND key = $2 AND run = $3 ORDER BY input LIMIT $4`
 
