@@ -67,8 +67,13 @@
 //     world. Effects.Now is the time of a reaction. Package sagatest finds most of what is not.
 //   - A deadline means that the outcome is unknown, not that nothing happened.
 //   - An answer by key ([OnKey]) does not say which attempt it answers, and is taken for the last one.
-//   - An answer by key to an instance that has not begun yet is lost. With the log as the source it cannot come before what
-//     begins the instance if it happened after it; over a broker, events of several partition keys may pass each other.
+//   - An answer by key to an instance that has not begun yet is lost, also when what begins it was set aside as a letter and is
+//     taken later: answer it by hand then (Operator.Answer, or `daybook saga answer`). Over a broker, moreover, events of several
+//     partition keys may pass each other. What is in the log before the event that began a run, or was seen by an earlier run
+//     of its key, is no answer by key to it.
+//   - During a deployment that adds types of events to a saga, a program of before may own the events: what begins instances or
+//     answers by key with the new types is passed by then, for good. Let it run everywhere first with the new types read, and
+//     append such events only afterwards. An instance that has kept an event that its version does not read passes it by.
 //   - Raise Version when steps are added, removed, renamed or moved, or when answers change. Functions may be corrected in place.
 //   - Members of a group that are being undone in order to be tried again, when the saga turns around, are undone side by side.
 //   - The pivot without an Undo whose command was given up leaves the instance stuck: only people can find out what became of it.
