@@ -9,10 +9,11 @@ import (
 
 // What a Process keeps beside its steps: each is followed by the name of a step. Part of the stored form.
 const (
-	earlyExtra = "early:" // an answer by key that came before its step began
-	lateExtra  = "late:"  // an answer came while it was being undone: it is undone once more
-	stuckExtra = "stuck:" // why it does not go on: a reason and a text
-	whyExtra   = "why:"   // what is reported when it is undone, behind the pivot
+	earlyExtra    = "early:"    // an answer by key that came before its step began
+	lateExtra     = "late:"     // an answer came while it was being undone: it is undone once more
+	stuckExtra    = "stuck:"    // why it does not go on: a reason and a text
+	standingExtra = "standing:" // a timer, not a step, that was given up: why
+	whyExtra      = "why:"      // what is reported when it is undone, behind the pivot
 )
 
 // compensate turns the instance around. last is a step whose outcome is unknown and which is undone first; empty: none.

@@ -1,6 +1,9 @@
 package saga
 
 import (
+	"maps"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/daybook-go/daybook/internal/flow"
@@ -14,26 +17,61 @@ func (r *recorder) stick(step, reason, text string) {
 
 func (r *recorder) unstick(step string) { delete(r.i.Extra, stuckExtra+step) }
 
-// settle derives what the instance is stuck at from its steps: the first in order that is.
+// settle derives what the instance is stuck at from its steps, the first in order that is, and from the timers that were
+// given up.
 func (r *recorder) settle() {
+	r.standing()
 	for n := range r.i.Steps {
 		name := r.i.Steps[n].Name
-		kept, ok := r.i.Extra[stuckExtra+name]
-		if !ok {
-			continue
+		if kept, ok := r.i.Extra[stuckExtra+name]; ok {
+			reason, text, _ := strings.Cut(kept, "\n")
+			r.stuckAt(reason, name, text)
+			return
 		}
-		reason, text, _ := strings.Cut(kept, "\n")
-		was := r.i.Stuck
-		if was.Reason != reason || was.Step != name || was.Text != text {
-			r.i.Stuck = flow.Stuck{Reason: reason, Step: name, Text: text, Since: r.now}
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.i.Extra)) {
+		if strings.HasPrefix(name, standingExtra) {
+			r.stuckAt(flow.DeadLetter, "", r.i.Extra[name])
+			return
 		}
-		return
 	}
 	// What the manager has put there is its own.
 	if r.i.Stuck.Reason != flow.Paused && r.i.Stuck.Reason != flow.HandlerMissing {
 		r.i.Stuck = flow.Stuck{}
 	}
 }
+
+func (r *recorder) stuckAt(reason, step, text string) {
+	was := r.i.Stuck
+	if was.Reason != reason || was.Step != step || was.Text != text {
+		r.i.Stuck = flow.Stuck{Reason: reason, Step: step, Text: text, Since: r.now}
+	}
+}
+
+// standing keeps which timers were given up, until they come again, are set anew or are cancelled: the manager says so in the
+// instance's row only, where anything that comes later takes its place.
+func (r *recorder) standing() {
+	if s := r.i.Stuck; s.Reason == flow.DeadLetter && s.Step == "" {
+		if found := standingForm.FindStringSubmatch(s.Text); found != nil {
+			r.i.Extra[standingExtra+found[1]] = s.Text
+		}
+	}
+	goes := func(name string) { delete(r.i.Extra, standingExtra+name) }
+	goes(r.in.Timer)
+	for _, name := range r.fx.Cancel {
+		goes(name)
+	}
+	for _, t := range r.fx.Timers {
+		goes(t.Name)
+	}
+	// Whatever is retried, the manager lets all of them come again.
+	if r.fx.CancelAll || r.in.Action != nil && r.in.Action.Name == flow.ActionRetry {
+		maps.DeleteFunc(r.i.Extra, func(name, _ string) bool { return strings.HasPrefix(name, standingExtra) })
+	}
+}
+
+// standingForm is how the manager says that a timer was given up.
+var standingForm = regexp.MustCompile(`^timer (.+?) failed \d+ times: `)
 
 // Awaits says what the instance waits for.
 func (m *processMachine) Awaits(i *flow.Instance) string {

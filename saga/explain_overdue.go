@@ -111,7 +111,10 @@ func (r *reading) overdueTimers() []Problem {
 			due = t.FreeAt
 		}
 		switch {
-		case t.stands(): // that it was given up is stored
+		case t.stands():
+			if said := standingForm.FindStringSubmatch(r.row.stuckText); r.row.stuck == "" || said == nil || said[1] != t.Name {
+				all = append(all, r.standing(t))
+			}
 		case r.now.Sub(due) > explainPatience:
 			p := Problem{
 				Reason: ReasonTimerOverdue, Step: explainTimerStep(t.Name), Since: t.DueAt,
@@ -135,6 +138,20 @@ func (r *reading) overdueTimers() []Problem {
 		}
 	}
 	return all
+}
+
+// standing: a timer was given up, and something else stands in the row.
+func (r *reading) standing(t TimerInfo) Problem {
+	p := Problem{
+		Reason: flow.DeadLetter, Step: explainTimerStep(t.Name), Since: t.DueAt,
+		Text:     fmt.Sprintf("timer %s was given up: it failed %s", explainClean(t.Name, 100), explainTimes(t.Attempts)),
+		Remedy:   "remove the cause and try again; or compensate, unless its pivot is done",
+		Commands: []string{r.command("retry", ""), r.command("cancel", "")},
+	}
+	if t.Error != "" {
+		p.Text += ": " + explainClean(t.Error, 300)
+	}
+	return p
 }
 
 func explainTimes(n int) string {

@@ -118,6 +118,10 @@ func TestExplainTimersThatStandStill(t *testing.T) {
 	if e := w.explain(after(600)); len(e.Problems[0].Commands) != 0 || !strings.Contains(e.Problems[0].Remedy, "3 inputs are kept for it") {
 		t.Errorf("%+v", e.Problems)
 	}
+	w.set("stuck_text = '', stuck = '', stuck_since = NULL, held = 0")
+	e = w.explain(after(600))
+	w.says(e, ReasonDeadLetter, `checkout "812" is stuck at take-payment since 2026-01-02T12:01:00Z (9m), dead_letter: timer take-payment/deadline was given up: it failed 5 times: no such receipt.`)
+	w.remedies(e, "daybook saga retry checkout 812 --reason WHY", "daybook saga cancel checkout 812 --reason WHY")
 	w.set("stuck = '', stuck_since = NULL, held = 0, paused_at = $1, paused_by = 'ann', paused_why = 'x'", after(90))
 	w.says(w.explain(after(150)), ReasonPaused, `checkout "812" is paused since 2026-01-02T12:01:30Z (1m): it was paused by ann: x; `+
 		`it waits for the end of take-payment since 2026-01-02T12:00:05Z (2m25s); its timer stands still meanwhile.`)
