@@ -36,6 +36,9 @@ func ExampleFlow() {
 				return s
 			}),
 			saga.ReactReply(func(s Search, r saga.Reply, fx *saga.Effects) Search {
+				if r.Late { // of an airline that is asked no more, and whose seat is given back
+					return s
+				}
 				if r.Undo && r.State == saga.ReplyDone || !r.Undo && r.State == saga.ReplyRefused {
 					return ask(s, fx)
 				}
