@@ -12,7 +12,7 @@ import (
 
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/eventstore/postgres"
-	"github.com/daybook-go/daybook/internal/pgserver"
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/outbox/deadletter"
 	"github.com/daybook-go/daybook/projection"
 )
@@ -54,32 +54,9 @@ type shop struct {
 
 // withShop runs f, which prints what it finds.
 func withShop(f func(ctx context.Context, s shop) error) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	err := func() error {
-		server, err := pgserver.Start(ctx, pgserver.Options{})
-		if err != nil {
-			return err
-		}
-		defer func() { _ = server.Close() }()
-		pool, err := pgxpool.New(ctx, server.URL())
-		if err != nil {
-			return err
-		}
-		defer pool.Close()
-		if err := postgres.Migrate(ctx, pool, postgres.MigrateConfig{}); err != nil {
-			return err
-		}
-		store, err := postgres.New(ctx, pool, postgres.Config{})
-		if err != nil {
-			return err
-		}
-		defer store.Close()
+	livetest.Example(func(ctx context.Context, pool *pgxpool.Pool, store *postgres.Store) error {
 		return f(ctx, shop{pool, store})
-	}()
-	if err != nil {
-		fmt.Println(err)
-	}
+	})
 }
 
 // order appends an order of a customer's, and returns the token of it.

@@ -11,7 +11,7 @@ import (
 	"github.com/daybook-go/daybook/aggregate/bus"
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/eventstore/postgres"
-	"github.com/daybook-go/daybook/internal/pgserver"
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/outbox/commands"
 	"github.com/daybook-go/daybook/saga"
 )
@@ -47,26 +47,7 @@ var (
 
 // withTrip runs f with a store in which trip 7 is booked and its saga runs. Nobody carries commands out.
 func withTrip(f func(ctx context.Context, pool *pgxpool.Pool) error) {
-	ctx := context.Background()
-	err := func() error {
-		server, err := pgserver.Start(ctx, pgserver.Options{})
-		if err != nil {
-			return err
-		}
-		defer func() { _ = server.Close() }()
-		pool, err := pgxpool.New(ctx, server.URL())
-		if err != nil {
-			return err
-		}
-		defer pool.Close()
-		if err := postgres.Migrate(ctx, pool, postgres.MigrateConfig{}); err != nil {
-			return err
-		}
-		store, err := postgres.New(ctx, pool, postgres.Config{})
-		if err != nil {
-			return err
-		}
-		defer store.Close()
+	livetest.Example(func(ctx context.Context, pool *pgxpool.Pool, store *postgres.Store) error {
 		b := bus.New(bus.Config{}, bus.Idempotent(store))
 		bus.Handle(b, bus.TypeOf[BookFlight]("trip.book-flight"), func(context.Context, BookFlight) (bus.Reply, error) { return bus.Reply{}, nil })
 		bus.Handle(b, bus.TypeOf[CancelFlight]("trip.cancel-flight"), func(context.Context, CancelFlight) (bus.Reply, error) { return bus.Reply{}, nil })
@@ -91,10 +72,7 @@ func withTrip(f func(ctx context.Context, pool *pgxpool.Pool) error) {
 		err = f(ctx, pool)
 		stop()
 		return errors.Join(err, <-ended)
-	}()
-	if err != nil {
-		fmt.Println(err)
-	}
+	})
 }
 
 // explained waits until the instance is there.

@@ -12,7 +12,7 @@ import (
 	"github.com/daybook-go/daybook/aggregate/bus"
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/eventstore/postgres"
-	"github.com/daybook-go/daybook/internal/pgserver"
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/outbox/commands"
 	"github.com/daybook-go/daybook/saga"
 )
@@ -57,7 +57,7 @@ func memberBus(store *postgres.Store) *bus.Bus {
 
 // A manager and a dispatcher, in one process here, bring a saga to its end.
 func ExampleNewManager() {
-	withStore(func(ctx context.Context, pool *pgxpool.Pool, store *postgres.Store) error {
+	livetest.Example(func(ctx context.Context, pool *pgxpool.Pool, store *postgres.Store) error {
 		// region running
 		b := memberBus(store)
 		if err := saga.Install(ctx, pool, welcome); err != nil { // where the program migrates
@@ -129,34 +129,5 @@ func ends(ctx context.Context, pool *pgxpool.Pool, name, key string) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-	}
-}
-
-// withStore runs an example on a PostgreSQL of its own.
-func withStore(f func(ctx context.Context, pool *pgxpool.Pool, store *postgres.Store) error) {
-	ctx := context.Background()
-	err := func() error {
-		server, err := pgserver.Start(ctx, pgserver.Options{})
-		if err != nil {
-			return err
-		}
-		defer func() { _ = server.Close() }()
-		pool, err := pgxpool.New(ctx, server.URL())
-		if err != nil {
-			return err
-		}
-		defer pool.Close()
-		if err := postgres.Migrate(ctx, pool, postgres.MigrateConfig{}); err != nil {
-			return err
-		}
-		store, err := postgres.New(ctx, pool, postgres.Config{})
-		if err != nil {
-			return err
-		}
-		defer store.Close()
-		return f(ctx, pool, store)
-	}()
-	if err != nil {
-		fmt.Println(err)
 	}
 }

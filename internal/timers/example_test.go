@@ -9,37 +9,13 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/daybook-go/daybook/eventstore/postgres"
-	"github.com/daybook-go/daybook/internal/pgserver"
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/internal/timers"
 )
 
-// withPool runs an example on a PostgreSQL of its own.
-func withPool(f func(ctx context.Context, pool *pgxpool.Pool) error) {
-	ctx := context.Background()
-	err := func() error {
-		server, err := pgserver.Start(ctx, pgserver.Options{})
-		if err != nil {
-			return err
-		}
-		defer func() { _ = server.Close() }()
-		pool, err := pgxpool.New(ctx, server.URL())
-		if err != nil {
-			return err
-		}
-		defer pool.Close()
-		if err := postgres.Migrate(ctx, pool, postgres.MigrateConfig{}); err != nil {
-			return err
-		}
-		return f(ctx, pool)
-	}()
-	if err != nil {
-		fmt.Println(err)
-	}
-}
-
 // A reminder is set, and handled when it is due, in one transaction with its effect.
 func ExampleRunner() {
-	withPool(func(ctx context.Context, pool *pgxpool.Pool) error {
+	livetest.Example(func(ctx context.Context, pool *pgxpool.Pool, _ *postgres.Store) error {
 		b := &pgx.Batch{}
 		timers.Set(b, "daybook", nil, []timers.Setting{
 			{Queue: "reminders", Name: "42", After: 50 * time.Millisecond, Payload: []byte("call back")},

@@ -11,7 +11,7 @@ import (
 	"github.com/daybook-go/daybook/aggregate/bus"
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/eventstore/postgres"
-	"github.com/daybook-go/daybook/internal/pgserver"
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/outbox/commands"
 )
 
@@ -40,33 +40,11 @@ var (
 
 // withStore runs an example on a PostgreSQL of its own.
 func withStore(f func(ctx context.Context, pool *pgxpool.Pool, store *postgres.Store, b *bus.Bus) error) {
-	ctx := context.Background()
-	err := func() error {
-		server, err := pgserver.Start(ctx, pgserver.Options{})
-		if err != nil {
-			return err
-		}
-		defer func() { _ = server.Close() }()
-		pool, err := pgxpool.New(ctx, server.URL())
-		if err != nil {
-			return err
-		}
-		defer pool.Close()
-		if err := postgres.Migrate(ctx, pool, postgres.MigrateConfig{}); err != nil {
-			return err
-		}
-		store, err := postgres.New(ctx, pool, postgres.Config{})
-		if err != nil {
-			return err
-		}
-		defer store.Close()
+	livetest.Example(func(ctx context.Context, pool *pgxpool.Pool, store *postgres.Store) error {
 		b := bus.New(bus.Config{}, bus.Idempotent(store))
 		bus.HandleAggregate(b, deposit, aggregate.NewRepository(store, accounts), func(d Deposit) string { return d.Account }, Deposit.Decide)
 		return f(ctx, pool, store, b)
-	}()
-	if err != nil {
-		fmt.Println(err)
-	}
+	})
 }
 
 // A command is stored, carried out by a dispatcher, and watched until its end. Sent again under its key, it is the same

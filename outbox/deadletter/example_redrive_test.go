@@ -12,7 +12,7 @@ import (
 
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/eventstore/postgres"
-	"github.com/daybook-go/daybook/internal/pgserver"
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/outbox/deadletter"
 	"github.com/daybook-go/daybook/projection"
 )
@@ -28,27 +28,7 @@ var (
 // withShop runs an example on a PostgreSQL of its own, with a projection that cannot book two of three orders until it is
 // mended.
 func withShop(f func(ctx context.Context, letters *deadletter.Letters, mend func()) error) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	err := func() error {
-		server, err := pgserver.Start(ctx, pgserver.Options{})
-		if err != nil {
-			return err
-		}
-		defer func() { _ = server.Close() }()
-		pool, err := pgxpool.New(ctx, server.URL())
-		if err != nil {
-			return err
-		}
-		defer pool.Close()
-		if err := postgres.Migrate(ctx, pool, postgres.MigrateConfig{}); err != nil {
-			return err
-		}
-		store, err := postgres.New(ctx, pool, postgres.Config{})
-		if err != nil {
-			return err
-		}
-		defer store.Close()
+	livetest.Example(func(ctx context.Context, pool *pgxpool.Pool, store *postgres.Store) error {
 		var mended atomic.Bool
 		bookings := projection.Projection{Name: "bookings", Version: 1, Events: shopEvents, Handlers: []projection.Handler{
 			projection.Handle(func(_ context.Context, _ pgx.Tx, e projection.Event[Paid]) error {
@@ -85,10 +65,7 @@ func withShop(f func(ctx context.Context, letters *deadletter.Letters, mend func
 		}
 		stop()
 		return errors.Join(err, <-done)
-	}()
-	if err != nil {
-		fmt.Println(err)
-	}
+	})
 }
 
 // every calls f each 10 ms until it says that it has seen enough.

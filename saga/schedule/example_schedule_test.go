@@ -11,34 +11,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/daybook-go/daybook/eventstore/postgres"
-	"github.com/daybook-go/daybook/internal/pgserver"
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/saga/schedule"
 )
-
-// withStore runs f, which prints what it finds, with a PostgreSQL of its own.
-func withStore(f func(ctx context.Context, pool *pgxpool.Pool) error) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	err := func() error {
-		server, err := pgserver.Start(ctx, pgserver.Options{})
-		if err != nil {
-			return err
-		}
-		defer func() { _ = server.Close() }()
-		pool, err := pgxpool.New(ctx, server.URL())
-		if err != nil {
-			return err
-		}
-		defer pool.Close()
-		if err := postgres.Migrate(ctx, pool, postgres.MigrateConfig{}); err != nil {
-			return err
-		}
-		return f(ctx, pool)
-	}()
-	if err != nil {
-		fmt.Println(err)
-	}
-}
 
 // during runs a runner while f works.
 func during(ctx context.Context, r *schedule.Runner, f func() error) error {
@@ -65,7 +40,7 @@ func until(ctx context.Context, is func() bool) error {
 // A report for every night. Its rows and the end of the firing are one transaction, so that each night has one report,
 // whatever dies. The program was away for three nights, and makes the report of the last of them.
 func Example() {
-	withStore(func(ctx context.Context, pool *pgxpool.Pool) error {
+	livetest.Example(func(ctx context.Context, pool *pgxpool.Pool, _ *postgres.Store) error {
 		if _, err := pool.Exec(ctx, "CREATE TABLE reports (night date PRIMARY KEY)"); err != nil {
 			return err
 		}
@@ -127,7 +102,7 @@ func Example() {
 
 // A long job records how far it is. When it fails in the middle, or its process dies, the next attempt goes on from there.
 func ExampleFiring_Save() {
-	withStore(func(ctx context.Context, pool *pgxpool.Pool) error {
+	livetest.Example(func(ctx context.Context, pool *pgxpool.Pool, _ *postgres.Store) error {
 		letters := schedule.Job{
 			Name: "letters", Cron: "* * * * * *", RetryBase: time.Millisecond,
 			Run: func(ctx context.Context, f schedule.Firing) error {
