@@ -228,14 +228,9 @@ func plansCommand(s *settings) *cobra.Command {
 		Short: "List the plans to try letters again, or say how far one is",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var id uuid.UUID
-			if len(args) == 1 {
-				var err error
-				if id, err = parseID("plan", args[0]); err != nil {
-					return err
-				}
-			} else if wait {
-				return errors.New("--wait needs the plan to wait for")
+			id, err := planOf(args, wait)
+			if err != nil {
+				return err
 			}
 			return s.withLetters(cmd.Context(), false, func(letters *deadletter.Letters) error {
 				if len(args) == 0 {
@@ -313,4 +308,15 @@ func cancelCommand(s *settings) *cobra.Command {
 	}
 	act.flags(cmd, false)
 	return cmd
+}
+
+// planOf is the plan that a command line names, if it does; one to wait for must be named.
+func planOf(args []string, wait bool) (id uuid.UUID, err error) {
+	switch {
+	case len(args) == 1:
+		return parseID("plan", args[0])
+	case wait:
+		return id, errors.New("--wait needs the plan to wait for")
+	}
+	return id, nil
 }

@@ -8,7 +8,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"github.com/daybook-go/daybook/saga"
@@ -22,17 +21,12 @@ func sagaPlansCommand(s *settings) *cobra.Command {
 		Short: "List what was decided for sagas, or say how far one plan is",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var id uuid.UUID
-			if len(args) == 1 {
-				var err error
-				if id, err = parseID("plan", args[0]); err != nil {
-					return err
-				}
-			} else if wait {
-				return errors.New("--wait needs the plan to wait for")
+			id, err := planOf(args, wait)
+			if err != nil {
+				return err
 			}
 			return s.withSagas(cmd.Context(), false, func(db saga.DB) error {
-				if id == uuid.Nil {
+				if len(args) == 0 {
 					plans, err := saga.Plans(cmd.Context(), db, of, running, saga.InSchema(s.schema))
 					if err != nil {
 						return err
