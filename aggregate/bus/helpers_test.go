@@ -199,6 +199,9 @@ func endOf(reply bus.Reply, err error) end {
 	case err != nil:
 		e.Err = err.Error()
 	}
+	if errors.Is(err, eventstore.ErrReusedKey) {
+		e.Version = 0 // whether the stream was loaded before the key was looked up is of no account
+	}
 	return e
 }
 
