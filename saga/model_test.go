@@ -33,7 +33,7 @@ type rules struct {
 func TestModel(t *testing.T) {
 	t.Parallel()
 	ends := map[string]int{}
-	for n := range testscale.N(20_000) {
+	for n := range testscale.N(10_000) {
 		end, fault := play(t, uint64(n), rules{})
 		if fault != "" {
 			t.Fatalf("seed %d: %s", n, fault)

@@ -123,7 +123,7 @@ func TestBackendsKilledUnderCommands(t *testing.T) {
 	mustAppendOnce(t, victim, newKey(), eventstore.Outcome{}, eventstore.To(newStream("warm"), eventstore.NoStream, newEvent("1")))
 	usual := time.Since(start)
 	failed, repeated := 0, 0
-	for round := range 50 {
+	for round := range testscale.N(250) {
 		c, id := newKey(), newStream("s")
 		moment := time.NewTimer(time.Duration(r.Int64N(int64(usual) + 1)))
 		killed := make(chan struct{})

@@ -18,6 +18,7 @@ import (
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/eventstore/postgres"
 	"github.com/daybook-go/daybook/eventstore/postgres/postgrestest"
+	"github.com/daybook-go/daybook/internal/testscale"
 )
 
 // routes has a topic of everything, one of the events that say "x" anywhere, and one of messages made of some.
@@ -329,7 +330,7 @@ func TestOutboxPagesAgree(t *testing.T) {
 	store, pool := freshStore(t, postgres.Config{Routes: routes()})
 	rng := rand.New(rand.NewPCG(1, 2))
 	texts := []string{"1", "x", "!", "x!", "xx"}
-	for range 80 {
+	for range testscale.N(400) {
 		switch rng.IntN(4) {
 		case 0:
 			insertMessage(t, pool, []string{"some", "commands"}[rng.IntN(2)], fmt.Sprint("k", rng.IntN(5)), "c")
