@@ -158,12 +158,6 @@ func (r *crashRun) forget(ctx context.Context) {
 	}
 }
 
-func (r *crashRun) exec(ctx context.Context, sql string) {
-	r.t.Helper()
-	_, err := r.w.Pool.Exec(ctx, sql)
-	r.must(sql, err)
-}
-
 // deliver sends all commands again, as a broker or a redrive may, also those that were held back.
 func (r *crashRun) deliver(ctx context.Context) {
 	r.t.Helper()

@@ -84,7 +84,6 @@ func journeyBus(w sagatest.World, middleware ...bus.Middleware) *bus.Bus {
 
 func (j journey) booked(saga.Event[booked]) journey { return j }
 func (j journey) full(saga.Event[full]) journey     { return j }
-func (j journey) told(saga.Event[told]) journey     { return j }
 
 func bookStep(what string) saga.Step[journey] {
 	return saga.Step[journey]{

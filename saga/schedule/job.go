@@ -167,14 +167,14 @@ func checkTenant(tenant string) error {
 func calendarFor(expression, zone string) (calendar, error) {
 	c, err := parseCron(expression)
 	if err != nil {
-		return calendar{}, fmt.Errorf("Cron: %q: %w", expression, err)
+		return calendar{}, fmt.Errorf("field Cron: %q: %w", expression, err)
 	}
 	if zone == "Local" {
-		return calendar{}, fmt.Errorf("Zone: %q: is another on each machine: name one, e.g. Europe/Berlin", zone)
+		return calendar{}, fmt.Errorf("field Zone: %q: is another on each machine: name one, e.g. Europe/Berlin", zone)
 	}
 	l, err := time.LoadLocation(zone)
 	if err != nil {
-		return calendar{}, fmt.Errorf("Zone: %q: is not known: use a name of the IANA database, e.g. Europe/Berlin: %w", zone, err)
+		return calendar{}, fmt.Errorf("field Zone: %q: is not known: use a name of the IANA database, e.g. Europe/Berlin: %w", zone, err)
 	}
 	return calendar{c, l}, nil
 }
