@@ -393,8 +393,11 @@ func (w *relayWorld) followed(sent []taken, n int, seed uint64) {
 	}
 	random := rand.New(rand.NewPCG(seed, 3))
 	beside(t, func(ctx context.Context) {
-		<-fake.subs
-		fake.send(ctx, worsened(random, raw)...)
+		select {
+		case <-fake.subs:
+			fake.send(ctx, worsened(random, raw)...)
+		case <-ctx.Done(): // all was found in the store, before anything was subscribed to
+		}
 	})
 	f := &follower{t: t, partitions: 64}
 	ctx, cancel := context.WithTimeout(t.Context(), relayPatience)
