@@ -88,11 +88,11 @@ func TestJobsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	run := (&calls{}).run
 	for want, j := range map[string]Job{
-		`job "report": field Zone: "Europe/Berlyn": is not known: use a name of the IANA database`:     {Name: "report", Cron: "0 2 * * *", Zone: "Europe/Berlyn", Run: run},
-		`Zone: "Local": is another on each machine: name one`:                                    {Name: "report", Cron: "0 2 * * *", Zone: "Local", Run: run},
-		`Cron: "0 25 * * *": has "25" for the hour, which has "25": write a number from 0 to 23`: {Name: "report", Cron: "0 25 * * *", Run: run},
-		`Cron: "0 2 * *": has 4 fields: write minute, hour`:                                      {Name: "report", Cron: "0 2 * *", Run: run},
-		`Cron: "0 2 30 2 *": never comes: write a day that exists`:                               {Name: "report", Cron: "0 2 30 2 *", Run: run},
+		`job "report": field Zone: "Europe/Berlyn": is not known: use a name of the IANA database`: {Name: "report", Cron: "0 2 * * *", Zone: "Europe/Berlyn", Run: run},
+		`Zone: "Local": is another on each machine: name one`:                                      {Name: "report", Cron: "0 2 * * *", Zone: "Local", Run: run},
+		`Cron: "0 25 * * *": has "25" for the hour, which has "25": write a number from 0 to 23`:   {Name: "report", Cron: "0 25 * * *", Run: run},
+		`Cron: "0 2 * *": has 4 fields: write minute, hour`:                                        {Name: "report", Cron: "0 2 * *", Run: run},
+		`Cron: "0 2 30 2 *": never comes: write a day that exists`:                                 {Name: "report", Cron: "0 2 30 2 *", Run: run},
 		`Name: is not a name`:                        {Name: "nightly/report", Cron: "0 2 * * *", Run: run},
 		`Missed: "twice": is not known`:              {Name: "report", Cron: "0 2 * * *", Missed: "twice", Run: run},
 		`Overlap: "sometimes": is not known`:         {Name: "report", Cron: "0 2 * * *", Overlap: "sometimes", Run: run},
