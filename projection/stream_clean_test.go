@@ -102,16 +102,18 @@ func TestStreamLostGroups(t *testing.T) {
 	stopWhole := w.follow(of(whole, w.store.Log(), 0), Config{}, whole)
 	stopPart := w.follow(of(part, nil, 0), Config{}, part)
 	w.wait(w.numbers(1, 10), steady, whole, part)
+	w.passed("whole")
 	w.passed("part")
 	stopWhole()
 	stopPart()
 	stood := w.floorOf("part")
 	token := w.numbers(11, 30)
 	w.wait(token, steady)
-	for _, group := range []string{"of_whole", "of_part"} {
+	for _, name := range []string{"whole", "part"} {
+		group := "of_" + name
 		livetest.Eventually(t, group+" is lost", func() bool { return w.stateOf(group) == "lost" })
 		waited := ask[float64](w.world, `SELECT extract(epoch FROM s.since - (SELECT min(recorded_at) FROM daybook.events WHERE position > $2))::float8
-			FROM daybook.subscribers s WHERE group_name = $1`, group, stood)
+			FROM daybook.subscribers s WHERE group_name = $1`, group, w.floorOf(name))
 		if waited < retention.Seconds() {
 			t.Errorf("%s is lost after %.3f s, before the retention is over", group, waited)
 		}
