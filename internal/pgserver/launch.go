@@ -19,7 +19,11 @@ import (
 func initdb(ctx context.Context, bin Binaries, as account, data, password string, sync bool) error {
 	dir := filepath.Dir(data)
 	file := filepath.Join(dir, "password")
-	if err := os.WriteFile(file, []byte(password+"\n"), 0o600); err != nil {
+	kept, err := verifier(password)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(file, []byte(kept+"\n"), 0o600); err != nil {
 		return err
 	}
 	defer os.Remove(file)

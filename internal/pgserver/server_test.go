@@ -139,6 +139,13 @@ func TestServerSettings(t *testing.T) {
 	if !strings.HasPrefix(query(t, s.URL(), "SHOW server_version"), s.Version()) {
 		t.Errorf("Version says %s", s.Version())
 	}
+	// The password is not there as such, nor made hard to guess at each connection's cost.
+	if got := query(t, s.URL(), "SELECT rolpassword FROM pg_authid WHERE rolname = current_user"); !strings.HasPrefix(got, "SCRAM-SHA-256$1:") {
+		t.Errorf("the server keeps %q", got)
+	}
+	if got := query(t, s.URL(), "SELECT string_agg(DISTINCT auth_method, ' ') FROM pg_hba_file_rules"); got != "scram-sha-256" {
+		t.Errorf("it is asked for as %s", got)
+	}
 	wrong := strings.Replace(s.URL(), "postgres:", "postgres:x", 2)
 	if conn, err := pgx.Connect(t.Context(), wrong); err == nil {
 		conn.Close(t.Context())
