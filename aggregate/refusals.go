@@ -57,7 +57,7 @@ func Expire(ctx context.Context, store eventstore.OnceAppender, key string, opts
 	}
 	outcome := eventstore.Outcome{Kind: eventstore.OutcomeExpired}
 	send := func() (eventstore.Outcome, error) { return store.AppendOnce(ctx, k.claim, outcome) }
-	stored, err := certain(ctx, Retry{}.withDefaults(), send)
+	stored, err := certain(ctx, Retry{}, send)
 	if errors.Is(err, eventstore.ErrReusedKey) {
 		return eventstore.Outcome{Kind: eventstore.OutcomeDone, Repeated: true}, nil
 	}

@@ -31,7 +31,8 @@ type Retry struct {
 	Sleep func(ctx context.Context, d time.Duration) error
 }
 
-func (r Retry) withDefaults() Retry {
+// WithDefaults is r with the default for what is not set.
+func (r Retry) WithDefaults() Retry {
 	if r.Retries == 0 {
 		r.Retries = 3
 	}
@@ -47,8 +48,9 @@ func (r Retry) withDefaults() Retry {
 	return r
 }
 
-// wait sleeps before the given retry, counted from 1.
-func (r Retry) wait(ctx context.Context, retry int) error {
+// Wait waits as long as r says before a retry, counted from 1, or until ctx ends, and returns the error of ctx then.
+func (r Retry) Wait(ctx context.Context, retry int) error {
+	r = r.WithDefaults()
 	longest := r.Cap
 	if shift := retry - 1; shift < 30 && r.Base<<shift < r.Cap && r.Base<<shift > 0 {
 		longest = r.Base << shift
@@ -86,7 +88,7 @@ func sendAgain[T any](ctx context.Context, retry Retry, unconfirmed error, send 
 	var result T
 	var err error
 	for i := 1; i <= maxResend; i++ {
-		if err = retry.wait(ctx, i); err != nil {
+		if err = retry.Wait(ctx, i); err != nil {
 			break
 		}
 		result, err = send()

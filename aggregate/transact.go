@@ -104,7 +104,7 @@ func (c *command) execute(ctx context.Context) (Receipt, error) {
 
 // carryOut is a command from its key to its outcome.
 func (c *command) carryOut(ctx context.Context) (receipt Receipt, err error) {
-	c.retry = c.config.retry.withDefaults()
+	c.retry = c.config.retry.WithDefaults()
 	if c.config.key == nil {
 		c.config.key = keyOfContext(ctx)
 	}
@@ -139,7 +139,7 @@ func (c *command) carryOut(ctx context.Context) (receipt Receipt, err error) {
 		if c.hurries() {
 			continue
 		}
-		if err := c.retry.wait(ctx, try); err != nil {
+		if err := c.retry.Wait(ctx, try); err != nil {
 			return receipt, fmt.Errorf("aggregate: %s: %w after %d attempts, the last: %w", c.operation, err, try, again.err)
 		}
 	}

@@ -54,10 +54,10 @@ var rules = []rule{
 	// PostgreSQL.
 	{pkg: "eventstore/postgres", may: []string{"eventstore", "snapshot"}, foreign: [][]string{ids, pgx, small}},
 	{pkg: "internal/parking", may: []string{"eventstore", "internal/retry"}, foreign: [][]string{ids, pgx}},
-	{pkg: "internal/consumer", may: []string{"eventstore", "internal/retry", "internal/parking", "internal/panics"}, foreign: [][]string{ids, pgx, small}},
+	{pkg: "internal/consumer", may: []string{"eventstore", "internal/owner", "internal/retry", "internal/parking", "internal/panics"}, foreign: [][]string{ids, pgx, small}},
 	{pkg: "projection", may: []string{"eventstore", "internal/consumer", "internal/parking", "internal/retry"}, foreign: [][]string{ids, pgx, small, codecs}},
 	{pkg: "internal/flow", may: []string{"eventstore"}, foreign: [][]string{ids}},
-	{pkg: "internal/timers", may: []string{"eventstore", "internal/panics", "internal/retry"}, foreign: [][]string{ids, pgx, small}},
+	{pkg: "internal/timers", may: []string{"eventstore", "internal/owner", "internal/panics", "internal/retry"}, foreign: [][]string{ids, pgx, small}},
 	{
 		pkg: "saga", may: []string{"eventstore", "internal/consumer", "internal/flow", "internal/panics", "internal/parking", "internal/retry", "internal/timers"},
 		foreign: [][]string{ids, pgx, small, codecs},
@@ -99,6 +99,7 @@ var rules = []rule{
 	{pkg: "internal/livetest", may: []string{"eventstore/postgres", "internal/pgserver"}, foreign: [][]string{pgx}},
 	{pkg: "internal/retry", may: []string{"eventstore"}},
 	{pkg: "internal/retry/retrytest", may: []string{"eventstore", "internal/retry"}},
+	{pkg: "internal/owner"},
 	{pkg: "internal/panics"},
 	{pkg: "internal/archtest"},
 	{pkg: "internal/docs"},
@@ -109,7 +110,7 @@ var rules = []rule{
 	{pkg: "eventstore/privacy/...", may: []string{"eventstore"}, foreign: [][]string{ids, {"github.com/tink-crypto/tink-go/v2"}}},
 	{pkg: "aggregate/...", may: []string{"aggregate", "eventstore", "snapshot", "internal/panics"}, foreign: [][]string{ids, small}},
 	{pkg: "projection/...", may: []string{"projection", "eventstore", "internal/consumer"}, foreign: [][]string{ids, pgx, small, codecs}},
-	{pkg: "saga/...", may: []string{"saga", "eventstore", "internal/consumer", "internal/panics", "internal/retry", "internal/timers"}, foreign: [][]string{ids, pgx, small, codecs, {"github.com/adhocore/gronx"}}},
+	{pkg: "saga/...", may: []string{"saga", "eventstore", "internal/consumer", "internal/owner", "internal/panics", "internal/retry", "internal/timers"}, foreign: [][]string{ids, pgx, small, codecs, {"github.com/adhocore/gronx"}}},
 	{pkg: "telemetry/...", may: []string{"..."}, foreign: [][]string{telemetry}},
 }
 

@@ -2,12 +2,9 @@ package consumer
 
 import (
 	"cmp"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"time"
 
 	"github.com/daybook-go/daybook/eventstore"
@@ -161,15 +158,4 @@ func (c Config) withDefaults() Config {
 		c.Probe = func(string) {}
 	}
 	return c
-}
-
-// ownerName tells people which process owns a segment; the random part makes it unique.
-func ownerName() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown-host"
-	}
-	var random [6]byte
-	_, _ = rand.Read(random[:]) // never fails
-	return fmt.Sprintf("%s/%d/%s", host, os.Getpid(), hex.EncodeToString(random[:]))
 }

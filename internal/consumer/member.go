@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/daybook-go/daybook/internal/owner"
 )
 
 // Member is one process's part in a consumer of several segments: who is there has a row with a name and a time, renewed
@@ -48,7 +50,7 @@ func NewMember(ref Ref, cfg Config) *Member {
 	schema := pgx.Identifier{ref.Store}.Sanitize()
 	in := func(sql string) string { return strings.ReplaceAll(sql, "{schema}", schema) }
 	return &Member{
-		ref: ref, cfg: cfg, name: ownerName(), changed: make(chan struct{}),
+		ref: ref, cfg: cfg, name: owner.Name(), changed: make(chan struct{}),
 		sql: memberStatements{in(beatSQL), in(lookSQL), in(leaveSQL)},
 	}
 }

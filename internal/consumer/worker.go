@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/daybook-go/daybook/internal/owner"
 	"github.com/daybook-go/daybook/internal/retry"
 )
 
@@ -61,7 +62,7 @@ func newWorker(spec Spec, cfg Config, loop func(*Tenure) error) *Worker {
 	schema := pgx.Identifier{spec.Store}.Sanitize()
 	in := func(sql string) string { return strings.ReplaceAll(sql, "{schema}", schema) }
 	w := &Worker{
-		spec: spec, cfg: cfg, owner: ownerName(), loop: loop,
+		spec: spec, cfg: cfg, owner: owner.Name(), loop: loop,
 		log: cfg.Logger.With("consumer", spec.Name, "version", spec.Version),
 		sql: statements{
 			take: in(takeSQL), ahead: in(aheadSQL), follow: in(followSQL), renew: in(renewSQL), release: in(releaseSQL),

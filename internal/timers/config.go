@@ -2,14 +2,12 @@ package timers
 
 import (
 	"cmp"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"time"
 
+	"github.com/daybook-go/daybook/internal/owner"
 	"github.com/daybook-go/daybook/internal/retry"
 )
 
@@ -120,7 +118,7 @@ func (c Config) withDefaults() Config {
 	c.Workers = cmp.Or(c.Workers, defaultWorkers)
 	c.Timeout = cmp.Or(c.Timeout, c.Lease)
 	if c.Owner == "" {
-		c.Owner = ownerName()
+		c.Owner = owner.Name()
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -129,15 +127,4 @@ func (c Config) withDefaults() Config {
 		c.Probe = func(string) {}
 	}
 	return c
-}
-
-// ownerName tells people which process has claimed a timer; the random part makes it unique.
-func ownerName() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown-host"
-	}
-	var random [6]byte
-	_, _ = rand.Read(random[:]) // never fails
-	return fmt.Sprintf("%s/%d/%s", host, os.Getpid(), hex.EncodeToString(random[:]))
 }

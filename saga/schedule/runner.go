@@ -4,17 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/owner"
 	"github.com/daybook-go/daybook/internal/retry"
 	"github.com/daybook-go/daybook/internal/timers"
 )
@@ -68,7 +67,7 @@ func NewRunner(pool *pgxpool.Pool, cfg Config, jobs ...Job) (*Runner, error) {
 		faults = append(faults, errors.New("schedule: pool is nil: pass the pool of the store's database"))
 	}
 	cfg = cfg.withDefaults()
-	r := &Runner{pool: pool, cfg: cfg, owner: ownerName(), byName: map[string]*worker{}, calendars: map[[2]string]calendar{}}
+	r := &Runner{pool: pool, cfg: cfg, owner: owner.Name(), byName: map[string]*worker{}, calendars: map[[2]string]calendar{}}
 	for _, j := range jobs {
 		made, err := j.check()
 		faults = append(faults, err)
@@ -97,15 +96,6 @@ func NewRunner(pool *pgxpool.Pool, cfg Config, jobs ...Job) (*Runner, error) {
 		}
 	}
 	return r, nil
-}
-
-// ownerName tells people which process carries out a firing; the random part makes it unique.
-func ownerName() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown-host"
-	}
-	return fmt.Sprintf("%s/%d/%.8s", host, os.Getpid(), uuid.NewString())
 }
 
 // Run registers the jobs and carries out their firings until ctx ends; then it returns within two seconds. The contexts
