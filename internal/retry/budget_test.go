@@ -91,7 +91,8 @@ func TestBudgetHoldsOverEveryWindow(t *testing.T) {
 	for seed := range uint64(8) {
 		random := rand.New(rand.NewPCG(seed, 2))
 		budget := newBudget(t, retry.BudgetConfig{})
-		var events []event
+		var window []event // of the last 10 s, and what it has in all
+		first, retries := 0, 0
 		now, putOff, fit := start, 0, 0
 		for range 20_000 {
 			now = now.Add(time.Duration(random.ExpFloat64() * float64(5*time.Millisecond)))
@@ -101,7 +102,7 @@ func TestBudgetHoldsOverEveryWindow(t *testing.T) {
 			if random.IntN(2) == 0 {
 				n := random.IntN(4)
 				budget.First(now, n)
-				events = append(events, event{now, n, 0})
+				window, first = append(window, event{now, n, 0}), first+n
 				continue
 			}
 			ok, wait := budget.Retry(now)
@@ -113,10 +114,9 @@ func TestBudgetHoldsOverEveryWindow(t *testing.T) {
 				continue
 			}
 			fit++
-			events = append(events, event{now, 0, 1})
-			first, retries := 0, 0
-			for i := len(events) - 1; i >= 0 && now.Sub(events[i].at) < 10*time.Second; i-- {
-				first, retries = first+events[i].first, retries+events[i].retry
+			window, retries = append(window, event{now, 0, 1}), retries+1
+			for ; now.Sub(window[0].at) >= 10*time.Second; window = window[1:] {
+				first, retries = first-window[0].first, retries-window[0].retry
 			}
 			if float64(retries) > max(100, 0.2*float64(first)) {
 				t.Fatalf("seed %d: %d retries and %d first attempts in 10 s", seed, retries, first)

@@ -12,6 +12,7 @@ import (
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/internal/retry"
 	"github.com/daybook-go/daybook/internal/retry/retrytest"
+	"github.com/daybook-go/daybook/internal/testscale"
 )
 
 const (
@@ -36,17 +37,17 @@ func thousand(t *testing.T, seed uint64, change func(*worker)) *worker {
 	return w
 }
 
-// known holds twenty runs against the known answers. A run alone has 1.50 ± 0.024 attempts a message (one standard
+// known holds runs against the known answers; the tolerances are those of twenty. A run alone has 1.50 ± 0.024 attempts a message (one standard
 // deviation; the share of poison is exact), so one in twenty fair runs is off by more than 0.05; twenty together are off
 // by 0.0054, and 0.05 is nine deviations. The shares of twenty runs, in deviations: 68.6 ± 2 is 6, 20.6 ± 1.7 is 6,
 // 6.2 ± 1.1 is 6, 1.85 ± 0.6 is 6, 0.56 ± 0.35 is 6, 2.24 ± 0.25 is 7. The 99th percentile is near 4.4 s ± 0.15 s. Each run
 // alone is held against six deviations of its own size by [retrytest.Tally.Check].
-func known(t *testing.T, classified bool, change func(*worker)) error {
+func known(t *testing.T, runs uint64, classified bool, change func(*worker)) error {
 	t.Helper()
 	var all retrytest.Tally
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
-	for seed := range uint64(seeds) {
+	for seed := range runs {
 		w := thousand(t, seed, change)
 		if err := w.tally.Check(retry.Policy{}, classified, 0); err != nil {
 			fault("seed %d: %w", seed, err)
@@ -124,21 +125,22 @@ func (w *worker) last(seq *sequence) attempt {
 
 func TestKnownAnswers(t *testing.T) {
 	t.Parallel()
-	if err := known(t, false, nil); err != nil {
+	if err := known(t, seeds, false, nil); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestKnownAnswersWithPoisonClassified(t *testing.T) {
 	t.Parallel()
-	if err := known(t, true, func(w *worker) { w.classify = retrytest.Classify }); err != nil {
+	if err := known(t, seeds, true, func(w *worker) { w.classify = retrytest.Classify }); err != nil {
 		t.Error(err)
 	}
 }
 
-// Each wrong component is found by the same checks.
+// Each wrong component is found by the same checks, in fewer runs too.
 func TestKnownAnswersFindWrongComponents(t *testing.T) {
 	t.Parallel()
+	runs := uint64(testscale.N(seeds))
 	for _, c := range []struct {
 		name, says string
 		classified bool
@@ -160,7 +162,7 @@ func TestKnownAnswersFindWrongComponents(t *testing.T) {
 		}},
 		{"waits in place", "p50 ", false, func(w *worker) { w.blocking = true }},
 	} {
-		if err := known(t, c.classified, c.change); err == nil || !strings.Contains(err.Error(), c.says) {
+		if err := known(t, runs, c.classified, c.change); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.says)
 		}
 	}
