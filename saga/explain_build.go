@@ -54,30 +54,25 @@ func (r *reading) explain() Explanation {
 	i := r.row
 	e := Explanation{
 		Saga: i.saga, Key: i.key, Run: i.run, Runs: i.runs, Version: i.version, Kind: i.kind, State: i.state,
-		Done: []StepInfo{}, Now: []StepInfo{}, Compensated: []StepInfo{}, Commands: r.commands, Timers: r.timers, Held: i.held, Letters: r.letters,
+		Done: []StepInfo{}, Now: []StepInfo{}, Compensated: []StepInfo{}, Commands: r.commands, Timers: r.timers, Held: i.held,
 		Timeline: r.history, Actions: r.actions, Tenant: i.tenant, CorrelationID: i.correlation, StartedBy: i.startedBy,
 		StartedAt: i.startedAt, ChangedAt: i.changedAt, EndedAt: i.endedAt, At: r.now,
 	}
 	if len(r.history) > 0 {
 		e.Earlier = max(r.history[0].Entry-1, 0)
 	}
+	for _, l := range r.letters {
+		e.Letters = append(e.Letters, l.LetterInfo)
+	}
 	r.steps(&e)
 	if !r.over() {
 		e.Awaits, e.AwaitsSince = r.awaits(e.Now)
 	}
 	e.Problems = r.problems()
-	if len(e.Problems) > 0 {
-		p := e.Problems[0]
-		for _, q := range e.Problems { // what keeps it counts before what goes on by itself
-			if q.Reason != ReasonRetrying {
-				p = q
-				break
-			}
-		}
-		e.Reason, e.Text, e.Since, e.Stuck = p.Reason, p.Text, p.Since, p.Reason != ReasonRetrying
-		if n := slices.IndexFunc(e.Problems, func(q Problem) bool { return q.Reason == p.Reason && q.Text == p.Text }); n > 0 {
-			e.Problems = append([]Problem{p}, slices.Delete(e.Problems, n, n+1)...)
-		}
+	if n := mainProblem(e.Problems); n >= 0 {
+		p := e.Problems[n]
+		e.Reason, e.Text, e.Since, e.Stuck = p.Reason, p.Text, p.Since, keeps(p)
+		e.Problems = append([]Problem{p}, slices.Delete(e.Problems, n, n+1)...)
 	}
 	e.Sentence = r.sentence(e)
 	return e

@@ -77,11 +77,7 @@ func (c CommandInfo) ended() bool {
 	return false
 }
 
-func (r *reading) readCommands(ctx context.Context) error {
-	rows, err := r.tx.Query(ctx, r.sql(explainCommandsSQL), r.row.saga, r.row.key, r.row.run, explainCommands)
-	if err != nil {
-		return err
-	}
+func (r *reading) scanCommands(rows pgx.Rows) (err error) {
 	r.commands, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c CommandInfo, err error) {
 		var undoes *uuid.UUID
 		var state, operation, code, reason string

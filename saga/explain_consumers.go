@@ -3,6 +3,7 @@ package saga
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -80,41 +81,74 @@ SELECT c.consumer, c.version, c.state, c.reason, c.since, count(g.segment)::int,
   FROM {schema}.consumers c LEFT JOIN {schema}.segments g ON g.consumer = c.consumer AND g.version = c.version
  WHERE c.consumer = ANY($1) GROUP BY c.consumer, c.version ORDER BY c.consumer, c.version`
 
-// readLetters finds dead letters of the saga's consumers that concern the instance: what its commands have caused, what
-// belongs to the same business transaction, and what is of a stream with its key.
-func (r *reading) readLetters(ctx context.Context) error {
-	ids := []string{}
-	for _, c := range r.commands {
-		ids = append(ids, c.ID.String())
-	}
+// explainOpen is an open letter of the saga's consumers, and what it is about.
+type explainOpen struct {
+	LetterInfo
+	causation, correlation string
+	sequence, tail         string // tail: of the id of its stream
+	concerns               bool   // it keeps the instance, and not only others of its business transaction
+}
+
+// explainLettersMost is how many letters of each consumer are looked at: no index knows what they are about.
+const explainLettersMost = 2000
+
+// readOpen reads the open letters of the saga's consumers.
+func (r *reading) readOpen(ctx context.Context) error {
 	for _, name := range []string{explainEvents(r.row.saga), explainReplies(r.row.saga)} {
 		c, known := r.consumers[name]
 		if !known {
 			continue
 		}
-		rows, err := r.tx.Query(ctx, r.sql(explainLettersSQL), name, c.version, ids, r.row.correlation, r.row.key)
+		rows, err := r.tx.Query(ctx, r.sql(explainLettersSQL), name, c.version, explainLettersMost)
 		if err != nil {
 			return err
 		}
-		letters, err := pgx.CollectRows(rows, explainLetter)
+		letters, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l explainOpen, err error) {
+			err = row.Scan(&l.ID, &l.Consumer, &l.Version, &l.State, &l.Type, &l.Error, &l.FailedAt, &l.causation, &l.correlation, &l.sequence, &l.tail)
+			l.FailedAt = l.FailedAt.UTC()
+			return l, err
+		})
 		if err != nil {
 			return err
 		}
-		r.letters = append(r.letters, letters...)
+		r.open = append(r.open, letters...)
 	}
 	return nil
 }
 
-func explainLetter(row pgx.CollectableRow) (l LetterInfo, err error) {
-	err = row.Scan(&l.ID, &l.Consumer, &l.Version, &l.State, &l.Type, &l.Error, &l.FailedAt)
-	l.FailedAt = l.FailedAt.UTC()
-	return l, err
+// explainLettersShown is how many letters of each consumer are told of.
+const explainLettersShown = 10
+
+// concern finds the letters that concern the instance. One that has ended is kept by nothing but what its own commands have
+// caused, an answer that came late.
+func (r *reading) concern() {
+	caused := map[string]bool{}
+	for _, c := range r.commands {
+		caused[c.ID.String()] = true
+	}
+	var kin []explainOpen
+	for _, l := range r.open {
+		l.concerns = caused[l.causation] || !r.over() && (l.sequence == r.row.key || l.tail == r.row.key)
+		switch {
+		case l.concerns:
+			r.letters = append(r.letters, l)
+		case r.row.correlation != "" && l.correlation == r.row.correlation:
+			kin = append(kin, l)
+		}
+	}
+	r.letters = append(r.letters, kin...)
+	shown := map[string]int{}
+	r.letters = slices.DeleteFunc(r.letters, func(l explainOpen) bool {
+		shown[l.Consumer]++
+		return shown[l.Consumer] > explainLettersShown
+	})
 }
 
-// No index knows what a letter is about; so many are looked at.
+// explainLettersSQL reads by the index of open letters.
 const explainLettersSQL = `
-SELECT l.letter, l.consumer, l.version, l.state, l.type, coalesce(l.errors[1], ''), l.last_failed_at FROM (
-  SELECT * FROM {schema}.letters l WHERE l.consumer = $1 AND l.version = $2 AND l.state IN ('retrying', 'parked')
-   ORDER BY l.topic, l.sequence, l.position LIMIT 2000) l
- WHERE l.causation_id = ANY($3) OR $4 <> '' AND l.correlation_id = $4 OR l.sequence = $5 OR substr(l.stream_id, strpos(l.stream_id, '-') + 1) = $5
- ORDER BY l.position LIMIT 10`
+SELECT k.letter, k.consumer, k.version, k.state, k.type, k.error, k.last_failed_at, k.causation_id, k.correlation_id, k.sequence, k.tail FROM (
+  SELECT l.letter, l.consumer, l.version, l.state, l.type, left(coalesce(l.errors[1], ''), 2000) AS error, l.last_failed_at, l.causation_id,
+         l.correlation_id, l.sequence, substr(l.stream_id, strpos(l.stream_id, '-') + 1) AS tail, l.position
+    FROM {schema}.letters l WHERE l.consumer = $1 AND l.version = $2 AND l.state IN ('retrying', 'parked')
+   ORDER BY l.topic, l.sequence, l.position LIMIT $3) k
+ ORDER BY k.position`

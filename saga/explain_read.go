@@ -27,14 +27,17 @@ type reading struct {
 	tx  pgx.Tx
 	now time.Time
 
-	row       explainRow
-	progress  explainProgress
-	history   []Entry
-	commands  []CommandInfo
-	timers    []TimerInfo
-	letters   []LetterInfo
-	actions   []ActionInfo
+	row      explainRow
+	progress explainProgress
+	history  []Entry
+	commands []CommandInfo
+	timers   []TimerInfo
+	letters  []explainOpen // that concern it
+	actions  []ActionInfo
+
+	// What all instances of the saga have in common.
 	consumers map[string]explainConsumer
+	open      []explainOpen
 }
 
 type explainRow struct {
@@ -51,6 +54,7 @@ type explainRow struct {
 	entries                              int64
 	held                                 int
 	startedAt, changedAt, endedAt, clock time.Time
+	waitsSince, retriesSince             time.Time // see waits
 }
 
 // explainProgress is the part of the stored progress that is read here.
@@ -60,37 +64,53 @@ type explainProgress struct {
 }
 
 func (r *reading) all(ctx context.Context, saga, key string) error {
-	err := r.readRow(ctx, saga, key)
+	r.row.saga, r.row.key = saga, key
+	err := r.scanRow(r.tx.QueryRow(ctx, r.sql(explainRowSQL), saga, key, r.run))
 	if errors.Is(err, pgx.ErrNoRows) {
 		return r.near(ctx, saga, key)
 	}
-	for _, read := range []func(context.Context) error{r.readHistory, r.readCommands, r.readTimers, r.readActions, r.readConsumers, r.readLetters, r.find} {
-		if err != nil {
+	if err != nil {
+		return err
+	}
+	b := &pgx.Batch{}
+	r.queueFacts(b)
+	if err := r.tx.SendBatch(ctx, b).Close(); err != nil {
+		return err
+	}
+	for _, read := range []func(context.Context) error{r.readHistory, r.readActions, r.readConsumers, r.readOpen, r.find} {
+		if err := read(ctx); err != nil {
 			return err
 		}
-		err = read(ctx)
 	}
-	return err
+	r.concern()
+	return nil
 }
 
-func (r *reading) readRow(ctx context.Context, saga, key string) error {
+// queueFacts queues what is read of each instance beside its row before it is judged.
+func (r *reading) queueFacts(b *pgx.Batch) {
+	b.Queue(r.sql(explainCommandsSQL), r.row.saga, r.row.key, r.row.run, explainCommands).Query(r.scanCommands)
+	ref := flow.Ref{Saga: r.row.saga, Key: r.row.key, Run: r.row.run}
+	b.Queue(r.sql(explainTimersSQL), timerQueue(ref.Saga), timerPrefix(ref), timersAfter(ref), explainTimers).Query(r.scanTimers)
+}
+
+func (r *reading) scanRow(row pgx.Row) error {
 	i := &r.row
-	i.saga, i.key = saga, key
-	var stuck, paused, ended *time.Time
-	err := r.tx.QueryRow(ctx, r.sql(explainRowSQL), saga, key, r.run).Scan(&i.run, &i.runs, &i.version, &i.kind, &i.state,
+	var stuck, paused, ended, waits, retries *time.Time
+	err := row.Scan(&i.run, &i.runs, &i.version, &i.kind, &i.state,
 		&i.stuck, &i.stuckStep, &i.stuckText, &stuck, &paused, &i.pausedBy, &i.pausedWhy, &i.awaits, &i.progress,
-		&i.startedBy, &i.tenant, &i.correlation, &i.entries, &i.held, &i.startedAt, &i.changedAt, &ended, &i.clock)
+		&i.startedBy, &i.tenant, &i.correlation, &i.entries, &i.held, &i.startedAt, &i.changedAt, &ended, &i.clock, &waits, &retries)
 	if err != nil {
 		return err
 	}
 	i.stuckSince, i.pausedAt, i.endedAt = explainTime(stuck), explainTime(paused), explainTime(ended)
+	i.waitsSince, i.retriesSince = explainTime(waits), explainTime(retries)
 	i.startedAt, i.changedAt = i.startedAt.UTC(), i.changedAt.UTC()
 	if r.now = r.at; r.now.IsZero() {
 		r.now = i.clock
 	}
 	r.now = r.now.UTC()
 	if err := json.Unmarshal(i.progress, &r.progress); err != nil && json.Unmarshal(i.progress, &r.progress.Steps) != nil {
-		return fmt.Errorf("the progress of %q cannot be read: %w", key, err)
+		return fmt.Errorf("the progress of %q cannot be read: %w", i.key, err)
 	}
 	return nil
 }
@@ -98,7 +118,8 @@ func (r *reading) readRow(ctx context.Context, saga, key string) error {
 const explainRowSQL = `
 SELECT s.run, (SELECT m.run FROM {schema}.sagas m WHERE m.saga = $1 AND m.key = $2 ORDER BY m.run DESC LIMIT 1), s.version, s.kind, s.state,
        s.stuck, s.stuck_step, s.stuck_text, s.stuck_since, s.paused_at, s.paused_by, s.paused_why, s.awaits, s.progress,
-       s.started_by, s.tenant, s.correlation_id, s.entries, s.held, s.started_at, s.changed_at, s.ended_at, clock_timestamp()
+       s.started_by, s.tenant, s.correlation_id, s.entries, s.held, s.started_at, s.changed_at, s.ended_at, clock_timestamp(),
+       s.waits_since, s.retries_since
   FROM {schema}.sagas s WHERE s.saga = $1 AND s.key = $2 AND ($3 = 0 OR s.run = $3) ORDER BY (s.ended_at IS NULL) DESC, s.run DESC LIMIT 1`
 
 func explainTime(t *time.Time) time.Time {
@@ -116,9 +137,10 @@ func (r *reading) near(ctx context.Context, saga, key string) error {
 	if err := r.readConsumers(ctx); err != nil {
 		return err
 	}
-	if err := r.readLetters(ctx); err != nil {
+	if err := r.readOpen(ctx); err != nil {
 		return err
 	}
+	r.concern()
 	for _, l := range r.letters {
 		missing.Letters = append(missing.Letters, l.ID)
 	}
@@ -182,18 +204,13 @@ const explainHistorySQL = `
 SELECT h.entry, h.at, h.kind, h.step, h.text, h.event, h.position, h.actor, h.reason FROM {schema}.saga_history h
  WHERE h.saga = $1 AND h.key = $2 AND h.run = $3 ORDER BY h.entry DESC LIMIT $4`
 
-func (r *reading) readTimers(ctx context.Context) error {
-	ref := flow.Ref{Saga: r.row.saga, Key: r.row.key, Run: r.row.run}
-	prefix := timerPrefix(ref)
-	rows, err := r.tx.Query(ctx, r.sql(explainTimersSQL), timerQueue(r.row.saga), prefix, timersAfter(ref), explainTimers)
-	if err != nil {
-		return err
-	}
+func (r *reading) scanTimers(rows pgx.Rows) (err error) {
+	prefix := timerPrefix(flow.Ref{Saga: r.row.saga, Key: r.row.key, Run: r.row.run})
 	r.timers, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (t TimerInfo, err error) {
-		err = row.Scan(&t.Name, &t.DueAt, &t.FreeAt, &t.Does, &t.SetAt, &t.Attempts, &t.Owner, &t.Error)
+		err = row.Scan(&t.Name, &t.DueAt, &t.visible, &t.Does, &t.SetAt, &t.Attempts, &t.Owner, &t.Error, &t.id)
 		t.Name = strings.TrimPrefix(t.Name, prefix)
-		t.DueAt, t.SetAt = t.DueAt.UTC(), t.SetAt.UTC()
-		if t.FreeAt = t.FreeAt.UTC(); t.FreeAt.Sub(t.DueAt) > never/2 {
+		t.DueAt, t.SetAt, t.visible = t.DueAt.UTC(), t.SetAt.UTC(), t.visible.UTC()
+		if t.FreeAt = t.visible; t.FreeAt.Sub(t.DueAt) > never/2 {
 			t.FreeAt = time.Time{}
 		}
 		return t, err
@@ -204,7 +221,7 @@ func (r *reading) readTimers(ctx context.Context) error {
 // An instance has few timers: they are sorted here.
 const explainTimersSQL = `
 SELECT k.* FROM (
-  SELECT t.name, t.due_at, t.visible_at, t.does, t.set_at, t.attempts, t.owner, t.error FROM {schema}.timers t
+  SELECT t.name, t.due_at, t.visible_at, t.does, t.set_at, t.attempts, t.owner, t.error, t.id FROM {schema}.timers t
    WHERE t.queue = $1 AND t.name >= $2 AND t.name < $3 ORDER BY t.name LIMIT 1000) k
  ORDER BY k.due_at, k.name LIMIT $4`
 

@@ -3,6 +3,7 @@ package saga
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/daybook-go/daybook/internal/flow"
@@ -19,6 +20,17 @@ func (r *reading) problems() []Problem {
 		}
 	}
 	return all
+}
+
+// keeps reports whether a problem keeps the instance from going on by itself: whether it is stuck.
+func keeps(p Problem) bool { return p.Reason != ReasonRetrying }
+
+// mainProblem is the place of the problem that counts, -1 without any: what keeps it counts before what goes on by itself.
+func mainProblem(all []Problem) int {
+	if n := slices.IndexFunc(all, keeps); n >= 0 {
+		return n
+	}
+	return min(len(all), 1) - 1
 }
 
 // explainSame: the step has a problem already that says more.
@@ -130,6 +142,9 @@ func (r *reading) deadLetters() []Problem {
 		return []string{"daybook deadletter show " + id.String() + r.inSchema(), "daybook deadletter redrive " + id.String() + r.inSchema()}
 	}
 	for _, l := range r.letters {
+		if !l.concerns {
+			continue
+		}
 		p := Problem{
 			Reason: ReasonDeadLetter, Since: l.FailedAt, Remedy: "remove the cause and redrive the letter", Commands: show(l.ID),
 			Text: fmt.Sprintf("%s could not be taken by %s and is letter %s: %s", explainClean(l.Type, 100), explainClean(l.Consumer, 100), l.ID, explainClean(l.Error, 300)),

@@ -32,6 +32,7 @@ type Explanation struct {
 	State   string `json:"state"` // "running", "compensating", "completed", "compensated"
 
 	// Stuck: it does not go on by itself. Reason is that of the first of Problems, Text says more, Since is when it began.
+	// [List] with Filter.Stuck has the instances that are, by the same rule.
 	Stuck    bool      `json:"stuck"`
 	Reason   string    `json:"reason,omitempty"`
 	Text     string    `json:"text,omitempty"`
@@ -134,12 +135,17 @@ type TimerInfo struct {
 	// FreeAt is when it may be claimed next: when it is due, or when its lease or its pause ends. Zero for one that stands
 	// still, because its instance is paused or it was given up.
 	FreeAt time.Time `json:"free_at,omitzero"`
+
+	visible time.Time // as it is stored
+	id      int64
 }
 
 // stands: nobody claims it.
 func (t TimerInfo) stands() bool { return t.FreeAt.IsZero() }
 
-// LetterInfo is a dead letter that concerns the instance; see package outbox/deadletter.
+// LetterInfo is a dead letter that concerns the instance; see package outbox/deadletter: what its commands have caused, and,
+// unless it has ended, what is of a stream or sequence with its key. Those are among its Problems. What only belongs to the
+// same business transaction, which may have many instances, is told here and is no problem of it.
 type LetterInfo struct {
 	ID       uuid.UUID `json:"id"`
 	Consumer string    `json:"consumer"`

@@ -3,6 +3,8 @@ package saga
 import (
 	"context"
 	"encoding/json"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -183,6 +185,56 @@ func (tr *tracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.Tra
 }
 
 func (*tracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func (tr *tracer) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	for _, q := range data.Batch.QueuedQueries {
+		if strings.Contains(q.SQL, "daybook") {
+			tr.seen[q.SQL] = q.Arguments
+		}
+	}
+	return ctx
+}
+
+func (*tracer) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (*tracer) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+
+func (tr *tracer) clear() {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	clear(tr.seen)
+}
+
+var (
+	planScan    = regexp.MustCompile(`Scan .*on .*\(actual rows=(\d+) loops=(\d+)\)`)
+	planRemoved = regexp.MustCompile(`Rows Removed by (?:Filter|Index Recheck): (\d+)`)
+)
+
+// rowsRead is how many rows of tables a plan has touched.
+func rowsRead(t testing.TB, plan string) (read int) {
+	t.Helper()
+	loops := 1
+	for line := range strings.Lines(plan) {
+		number := func(text string) int {
+			n, err := strconv.Atoi(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		switch m, removed := planScan.FindStringSubmatch(line), planRemoved.FindStringSubmatch(line); {
+		case m != nil && strings.Contains(line, "Subquery Scan"), m != nil && strings.Contains(line, "CTE Scan"), m != nil && strings.Contains(line, "Function Scan"):
+			loops = 0
+		case m != nil:
+			loops = number(m[2])
+			read += number(m[1]) * loops
+		case removed != nil:
+			read += number(removed[1]) * loops
+		}
+	}
+	return read
+}
 
 // traced is a pool of the same database whose statements are kept.
 func (w *rowWorld) traced() (*pgxpool.Pool, *tracer) {

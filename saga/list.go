@@ -18,14 +18,18 @@ const (
 
 // Summary is an instance in a list.
 type Summary struct {
-	Saga       string    `json:"saga"`
-	Key        string    `json:"key"`
-	Run        int       `json:"run"`
-	Version    int       `json:"version"`
-	Kind       string    `json:"kind"`
-	State      string    `json:"state"`
-	Reason     string    `json:"reason,omitempty"` // why it is stuck
-	Step       string    `json:"step,omitempty"`   // at which it is stuck
+	Saga    string `json:"saga"`
+	Key     string `json:"key"`
+	Run     int    `json:"run"`
+	Version int    `json:"version"`
+	Kind    string `json:"kind"`
+	State   string `json:"state"`
+	// Stuck: it does not go on by itself, as [Explain] says. Reasons are those of all its problems, the most telling first.
+	// Reason, Step, Text and StuckSince are of the one that counts most, beside that it is paused.
+	Stuck      bool      `json:"stuck"`
+	Reasons    []string  `json:"reasons,omitempty"`
+	Reason     string    `json:"reason,omitempty"`
+	Step       string    `json:"step,omitempty"`
 	Text       string    `json:"text,omitempty"`
 	StuckSince time.Time `json:"stuck_since,omitzero"`
 	PausedAt   time.Time `json:"paused_at,omitzero"`
@@ -43,9 +47,13 @@ type Page struct {
 	Next string `json:"next,omitempty"`
 }
 
-// List returns a page of the instances that f selects: those that are stuck by since when they are, those of a state by
-// when they changed or ended, the others by key; the oldest first. What changes between two pages may be missed or seen
-// twice, nothing else is. Of the options it takes [InSchema] and [At].
+// List returns a page of the instances that f selects: those of a state by when they changed or ended, the others by key; the
+// oldest first. With Stuck or Reason first come those that managers have stored as stuck, by since when they are, then those
+// that are paused, then those of which the state of letters, timers, answers and consumers says that they do not go on. Each
+// is judged by the rule of [Explain], so that the two agree. What is read is what is listed and a bounded rest, by indexes,
+// among any number of instances that go on. What changes between two pages may be missed or seen twice, and so may an instance
+// whose command was sent again to a dispatcher that does not run; nothing else is. Of the options it takes [InSchema], [At]
+// and [OverdueAfter].
 func List(ctx context.Context, db DB, f Filter, options ...ExplainOption) (Page, error) {
 	page := Page{Sagas: []Summary{}}
 	if err := f.validate(); err != nil {
@@ -59,7 +67,11 @@ func List(ctx context.Context, db DB, f Filter, options ...ExplainOption) (Page,
 		f.Limit = listDefault
 	}
 	o := explainOptions(options)
-	err = o.read(ctx, db, "list", func(tx pgx.Tx) error {
+	err = o.read(ctx, db, "list", func(tx pgx.Tx) (err error) {
+		if f.judged() {
+			page, err = o.listStuck(ctx, tx, f, after)
+			return err
+		}
 		most := listScanned
 		if !f.sifts() {
 			most = f.Limit + 1
@@ -89,9 +101,44 @@ func List(ctx context.Context, db DB, f Filter, options ...ExplainOption) (Page,
 		if more {
 			page.Next = last.String()
 		}
-		return rows.Err()
+		if err := rows.Err(); err != nil {
+			return err
+		}
+		return o.because(ctx, tx, f.Saga, page.Sagas)
 	})
 	return page, err
+}
+
+// because says what keeps those that are listed for another reason. What has ended is kept by letters only.
+func (o explaining) because(ctx context.Context, tx pgx.Tx, saga string, all []Summary) error {
+	if len(all) == 0 {
+		return nil
+	}
+	common := reading{explaining: o, tx: tx}
+	common.row.saga = saga
+	if err := common.readCommon(ctx); err != nil {
+		return err
+	}
+	var places []place
+	for _, s := range all {
+		if s.EndedAt.IsZero() || len(common.open) > 0 {
+			places = append(places, place{s.Key, s.Run})
+		}
+	}
+	read, err := common.judge(ctx, places)
+	if err != nil {
+		return err
+	}
+	known := map[place]*reading{}
+	for _, r := range read {
+		known[place{r.row.key, r.row.run}] = r
+	}
+	for n, s := range all {
+		if r := known[place{s.Key, s.Run}]; r != nil {
+			all[n] = r.summary()
+		}
+	}
+	return nil
 }
 
 func scanSummary(row pgx.Row) (s Summary, fits bool, nth int, err error) {
@@ -100,16 +147,15 @@ func scanSummary(row pgx.Row) (s Summary, fits bool, nth int, err error) {
 		&s.StartedAt, &s.ChangedAt, &ended, &fits, &nth)
 	s.StuckSince, s.PausedAt, s.EndedAt = explainTime(stuck), explainTime(paused), explainTime(ended)
 	s.StartedAt, s.ChangedAt = s.StartedAt.UTC(), s.ChangedAt.UTC()
+	if s.Stuck = s.Reason != ""; s.Stuck {
+		s.Reasons = []string{s.Reason}
+	}
 	return s, fits, nth, err
 }
 
 func (f Filter) cursorAt(s Summary) listCursor {
 	c := listCursor{Order: f.order(), Key: s.Key, Run: s.Run}
 	switch c.Order {
-	case byStuck:
-		c.At = s.StuckSince
-	case byPause:
-		c.At = s.PausedAt
 	case byChange:
 		c.At = s.ChangedAt
 	case byEnding:

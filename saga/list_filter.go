@@ -15,15 +15,17 @@ import (
 type Filter struct {
 	// Saga is needed.
 	Saga string
-	// Stuck selects those that do not go on by themselves, as the managers know it: what only [Explain] finds, overdue timers
-	// and a blocked outbox, is not among it, nor is what somebody has paused.
+	// Stuck selects those that do not go on by themselves. [List] finds them by the rule of [Explain]: also those whose timers
+	// are overdue, whose answer does not come, whose commands do not move or are dead letters, and those that are paused. To an
+	// [Operator], see [Matching], it selects what managers have stored as stuck.
 	Stuck bool
-	// Reason selects those that are stuck for it, one of the Reason… constants that managers store: dead_letter,
-	// reply_overdue, compensation_failed, handler_missing; or those that are paused, with paused.
+	// Reason selects those that have a problem with it, one of the Reason… constants; with retrying also those that go on by
+	// themselves. To an [Operator] it is one of those that managers store: dead_letter, reply_overdue, compensation_failed,
+	// handler_missing, paused.
 	Reason string
 	// State is "running", "compensating", "completed" or "compensated".
 	State string
-	// Older selects those that have not changed for so long; with Stuck or Reason, that have been stuck, or paused, for so long.
+	// Older selects those that have not changed for so long; with Stuck or Reason, that have had such a problem for so long.
 	Older time.Duration
 	// After is the Next of the page before; empty for the first page. Only [List] reads it and Limit.
 	After string
@@ -35,12 +37,12 @@ func (f Filter) validate() error {
 	if err := explainNames(f.Saga); err != nil {
 		return opInvalid("Filter.Saga", fmt.Sprintf("%.200q", f.Saga), "is empty, has a zero byte, or is not UTF-8", "name the saga")
 	}
-	stored := []string{"", flow.DeadLetter, flow.ReplyOverdue, flow.CompensationFailed, flow.HandlerMissing, flow.Paused}
+	all := append(slices.Clone(storedReasons), ReasonTimerOverdue, ReasonOutboxBlocked, ReasonRetrying)
 	switch {
-	case !slices.Contains(stored, f.Reason):
-		return opInvalid("Filter.Reason", f.Reason, "is no reason that managers store", "use one of "+strings.Join(stored[1:], ", "))
+	case f.Reason != "" && !slices.Contains(all, f.Reason):
+		return opInvalid("Filter.Reason", clipped(f.Reason), "is no reason", "use one of "+strings.Join(all, ", "))
 	case !slices.Contains([]string{"", string(flow.Running), string(flow.Compensating), string(flow.Completed), string(flow.Compensated)}, f.State):
-		return opInvalid("Filter.State", f.State, "is no state", `use "running", "compensating", "completed" or "compensated"`)
+		return opInvalid("Filter.State", clipped(f.State), "is no state", `use "running", "compensating", "completed" or "compensated"`)
 	case f.Older < 0:
 		return opInvalid("Filter.Older", f.Older.String(), "is below 0", "name a time like 1h")
 	case f.Limit < 0 || f.Limit > listMost:
@@ -48,6 +50,15 @@ func (f Filter) validate() error {
 	}
 	return nil
 }
+
+// storedReasons are what managers keep in the rows of instances.
+var storedReasons = []string{ReasonDeadLetter, ReasonReplyOverdue, ReasonCompensationFailed, ReasonHandlerMissing, ReasonPaused}
+
+// judged reports whether what f asks for is found by the rule of Explain.
+func (f Filter) judged() bool { return f.Stuck || f.Reason != "" }
+
+// clipped is what somebody has typed, for an error.
+func clipped(text string) string { return fmt.Sprintf("%.100q", text) }
 
 // String is the filter as people read it.
 func (f Filter) String() string {
@@ -90,12 +101,16 @@ func (f Filter) order() string {
 	return byChange
 }
 
-// listCursor is where a page ended.
+// listCursor is where a page ended: in an order, or in a stage of those that do not go on.
 type listCursor struct {
-	Order string    `json:"o"`
-	At    time.Time `json:"a,omitzero"`
-	Key   string    `json:"k"`
-	Run   int       `json:"r"`
+	Order     string    `json:"o"`
+	At        time.Time `json:"a,omitzero"`
+	Key       string    `json:"k,omitempty"`
+	Run       int       `json:"r,omitempty"`
+	Name      string    `json:"n,omitempty"` // of a timer, or a sequence
+	Number    int64     `json:"i,omitempty"` // of a timer, or a position
+	Partition int       `json:"p,omitempty"`
+	Over      bool      `json:"e,omitempty"` // at the end of the stage
 }
 
 func (f Filter) after() (*listCursor, error) {
@@ -107,7 +122,12 @@ func (f Filter) after() (*listCursor, error) {
 	if err == nil {
 		err = json.Unmarshal(text, &c)
 	}
-	if err != nil || c.Order != f.order() {
+	fits := c.Order == f.order()
+	if f.judged() {
+		n := stageNumber(c.Order)
+		fits = n >= 0 && listStages[n].serves(f)
+	}
+	if err != nil || !fits || !opStorable(c.Key) || !opStorable(c.Name) {
 		return nil, opInvalid("Filter.After", fmt.Sprintf("%.100q", f.After), "is not the Next of a page of this filter", "pass it on unchanged, with the same filter")
 	}
 	return &c, nil
@@ -124,10 +144,6 @@ func (c listCursor) String() string {
 // sifts reports whether more is asked for than the order's index knows.
 func (f Filter) sifts() bool {
 	switch f.order() {
-	case byStuck:
-		return f.Reason != "" || f.State != ""
-	case byPause:
-		return f.Stuck || f.State != ""
 	case byEnding:
 		return true
 	case byListKey:

@@ -42,11 +42,11 @@ func TestListGoesThroughEverythingOnce(t *testing.T) {
 		want   string
 	}{
 		{Filter{}, "k01 k02 k03 k04 k05 k06 k07 k08 k09 k10 k11 k12"},
-		{Filter{Stuck: true}, "k03 k06 k09"},
+		{Filter{Stuck: true}, "k03 k06 k09 k10"},
 		{Filter{Reason: flow.CompensationFailed}, "k06 k09"},
-		{Filter{Stuck: true, State: "running"}, ""},
+		{Filter{Stuck: true, State: "running"}, "k10"},
 		{Filter{Reason: flow.Paused}, "k09 k10"},
-		{Filter{Reason: flow.Paused, Stuck: true}, "k09"},
+		{Filter{Reason: flow.Paused, Stuck: true}, "k09 k10"},
 		{Filter{Reason: flow.Paused, State: "running", Older: 19 * time.Second}, "k10"},
 		{Filter{Stuck: true, Older: 54 * time.Second}, "k03"},
 		{Filter{State: "running"}, "k01 k02 k05 k07 k10 k11"},
@@ -87,7 +87,7 @@ func TestListGoesThroughEverythingOnce(t *testing.T) {
 	}
 	for _, f := range []Filter{
 		{},
-		{Saga: "checkout", Reason: "timer_overdue"},
+		{Saga: "checkout", Reason: "late"},
 		{Saga: "checkout", State: "stuck"},
 		{Saga: "checkout", Older: -1},
 		{Saga: "checkout", Limit: 1001},

@@ -23,7 +23,9 @@ type Selection struct {
 func Of(saga string, keys ...string) Selection { return Selection{saga: saga, keys: keys} }
 
 // Matching selects the instances that a filter does and that have not ended. It must name more than the saga. After and
-// Limit are not read.
+// Limit are not read. Of those that are stuck it selects what managers have stored, not what [List] finds besides: an overdue
+// timer or a command that does not move needs a program that runs, and no decision about the instance. Name the keys of
+// others with [Of].
 func Matching(f Filter) Selection {
 	f.After, f.Limit = "", 0
 	return Selection{saga: f.Saga, filter: &f}
@@ -52,6 +54,8 @@ func (s Selection) validate() error {
 		return opInvalid("Selection", f.String(), "selects every instance", "say which: stuck ones, or those of a state")
 	case flow.State(f.State).Over():
 		return opInvalid("Selection", f.String(), "is of instances that have ended", "name a state that is not an end")
+	case slices.Contains([]string{ReasonTimerOverdue, ReasonOutboxBlocked, ReasonRetrying}, f.Reason):
+		return opInvalid("Filter.Reason", f.Reason, "is not stored with instances", "name their keys, or use one of "+strings.Join(storedReasons, ", "))
 	}
 	return s.filter.validate()
 }

@@ -93,7 +93,7 @@ func (t *turn) writeInstances(b *pgx.Batch) error {
 type rows struct {
 	keys, states, reasons, steps, texts, awaits, types []string
 	runs, versions                                     []int32
-	since                                              []*time.Time
+	since, waits, retries                              []*time.Time
 	progress, data                                     [][]byte
 	entries, positions                                 []int64
 	over                                               []bool
@@ -116,6 +116,8 @@ func (r *rows) add(in *instance, data []byte, contentType string, progress []byt
 	r.types, r.data, r.progress = append(r.types, contentType), append(r.data, some(data)), append(r.progress, some(progress))
 	r.entries, r.positions = append(r.entries, in.entries+int64(len(in.history))), append(r.positions, in.position)
 	r.over = append(r.over, i.State.Over())
+	waits, retries := waits(in.machine, i)
+	r.waits, r.retries = append(r.waits, waits), append(r.retries, retries)
 	if in.fresh {
 		r.kinds, r.startedBy = append(r.kinds, in.machine.Kind()), append(r.startedBy, i.StartedBy.String())
 		r.tenants, r.correlations = append(r.tenants, i.Tenant), append(r.correlations, i.CorrelationID)
@@ -126,7 +128,7 @@ func (r *rows) add(in *instance, data []byte, contentType string, progress []byt
 func (r *rows) args(u *unit) []any {
 	return []any{
 		u.name, u.clock(), r.keys, r.runs, r.versions, r.states, r.reasons, r.steps, r.texts, r.since, r.awaits, r.types, r.data, r.progress,
-		r.entries, r.positions, r.over,
+		r.entries, r.positions, r.over, r.waits, r.retries,
 	}
 }
 
@@ -306,15 +308,15 @@ func (t *turn) enqueue(ctx context.Context, tx pgx.Tx) error {
 const (
 	insertSQL = `
 INSERT INTO {schema}.sagas (saga, key, run, version, kind, state, stuck, stuck_step, stuck_text, stuck_since, awaits, content_type, data, progress,
-       started_by, tenant, correlation_id, entries, began, position, started_at, changed_at, ended_at)
+       started_by, tenant, correlation_id, entries, began, position, started_at, changed_at, ended_at, waits_since, retries_since)
 SELECT $1, u.key, u.run, u.version, u.kind, u.state, u.stuck, u.step, u.text, coalesce(u.since, CASE WHEN u.stuck <> '' THEN n.now END), u.awaits,
        u.content_type, u.data, u.progress, u.started_by::uuid, u.tenant, u.correlation, u.entries, u.began, u.position, u.started_at, n.now,
-       CASE WHEN u.ended THEN n.now END
+       CASE WHEN u.ended THEN n.now END, u.waits, u.retries
   FROM (SELECT coalesce($2::timestamptz, clock_timestamp()) AS now) n,
        unnest($3::text[], $4::int[], $5::int[], $6::text[], $7::text[], $8::text[], $9::text[], $10::timestamptz[], $11::text[], $12::text[],
-              $13::bytea[], $14::bytea[], $15::bigint[], $16::bigint[], $17::boolean[],
-              $18::text[], $19::text[], $20::text[], $21::text[], $22::bigint[], $23::timestamptz[])
-       AS u(key, run, version, state, stuck, step, text, since, awaits, content_type, data, progress, entries, position, ended,
+              $13::bytea[], $14::bytea[], $15::bigint[], $16::bigint[], $17::boolean[], $18::timestamptz[], $19::timestamptz[],
+              $20::text[], $21::text[], $22::text[], $23::text[], $24::bigint[], $25::timestamptz[])
+       AS u(key, run, version, state, stuck, step, text, since, awaits, content_type, data, progress, entries, position, ended, waits, retries,
             kind, started_by, tenant, correlation, began, started_at)`
 
 	// An instance that goes on after its end has been reopened for good: another run may be under way beside it. The rows are
@@ -325,11 +327,12 @@ UPDATE {schema}.sagas s
        stuck_since = CASE WHEN u.stuck <> '' THEN coalesce(u.since, CASE WHEN s.stuck = u.stuck THEN s.stuck_since END, n.now) END,
        awaits = u.awaits, content_type = u.content_type, data = u.data, progress = u.progress, entries = u.entries, position = u.position,
        reopened = s.reopened OR s.ended_at IS NOT NULL AND NOT u.ended,
-       ended_at = CASE WHEN u.ended THEN coalesce(s.ended_at, n.now) END, changed_at = n.now, revision = s.revision + 1
+       ended_at = CASE WHEN u.ended THEN coalesce(s.ended_at, n.now) END, changed_at = n.now, revision = s.revision + 1,
+       waits_since = u.waits, retries_since = u.retries
   FROM (SELECT coalesce($2::timestamptz, clock_timestamp()) AS now) n,
        unnest($3::text[], $4::int[], $5::int[], $6::text[], $7::text[], $8::text[], $9::text[], $10::timestamptz[], $11::text[], $12::text[],
-              $13::bytea[], $14::bytea[], $15::bigint[], $16::bigint[], $17::boolean[])
-       AS u(key, run, version, state, stuck, step, text, since, awaits, content_type, data, progress, entries, position, ended)
+              $13::bytea[], $14::bytea[], $15::bigint[], $16::bigint[], $17::boolean[], $18::timestamptz[], $19::timestamptz[])
+       AS u(key, run, version, state, stuck, step, text, since, awaits, content_type, data, progress, entries, position, ended, waits, retries)
  CROSS JOIN LATERAL (SELECT x.ctid AS at FROM {schema}.sagas x WHERE x.saga = $1 AND x.key = u.key AND x.run = u.run OFFSET 0) r
  WHERE s.ctid = r.at`
 

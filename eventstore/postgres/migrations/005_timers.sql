@@ -25,6 +25,8 @@ CREATE TABLE {schema}.timers (
 -- only what asks for the same ones uses this index: while the planner believes that a queue is small, or the table empty, it
 -- would look timers up by name in it, through all that are there.
 CREATE INDEX timers_visible ON {schema}.timers ((queue || ''), visible_at, (id + 0));
+-- Those that have failed: few, and looked for among very many that have not.
+CREATE INDEX timers_failed ON {schema}.timers (queue, visible_at, name) WHERE attempts > 0;
 
 -- Deletes timers, each where its token still holds, or fails as a whole: the transaction has the effects of timers that are
 -- somebody else's now, or nobody's.

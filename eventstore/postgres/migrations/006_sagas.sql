@@ -33,6 +33,8 @@ CREATE TABLE {schema}.sagas (
   started_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
   changed_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
   ended_at       timestamptz,
+  waits_since    timestamptz,                                -- since when it waits for an answer that no timer bounds
+  retries_since  timestamptz,                                -- since when something of it waits to be tried again
   PRIMARY KEY (saga, key, run)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
 CREATE UNIQUE INDEX sagas_live ON {schema}.sagas (saga, key) WHERE ended_at IS NULL AND NOT reopened;
@@ -40,6 +42,8 @@ CREATE INDEX sagas_stuck ON {schema}.sagas (saga, stuck_since, key, run) WHERE s
 CREATE INDEX sagas_paused ON {schema}.sagas (saga, paused_at, key, run) WHERE paused_at IS NOT NULL;
 CREATE INDEX sagas_open ON {schema}.sagas (saga, state, changed_at, key, run) WHERE ended_at IS NULL;
 CREATE INDEX sagas_ended ON {schema}.sagas (saga, ended_at) WHERE ended_at IS NOT NULL;
+CREATE INDEX sagas_waiting ON {schema}.sagas (saga, waits_since, key, run) WHERE waits_since IS NOT NULL;
+CREATE INDEX sagas_retrying ON {schema}.sagas (saga, retries_since, key, run) WHERE retries_since IS NOT NULL;
 CREATE INDEX sagas_held ON {schema}.sagas (saga, held) WHERE held > 0 AND paused_at IS NULL;
 
 -- What is known of a saga as a whole. Instances that have ended are removed after a while: no event up to `cleaned` begins one
@@ -48,7 +52,11 @@ CREATE TABLE {schema}.saga_names (
   saga    text COLLATE "C" PRIMARY KEY,
   cleaned bigint NOT NULL DEFAULT 0,
   runs    int    NOT NULL DEFAULT 0,
-  types   text[] NOT NULL DEFAULT '{}'                       -- of events that any version has read: what comes for a version that is missing is kept
+  types   text[] NOT NULL DEFAULT '{}',                      -- of events that any version has read: what comes for a version that is missing is kept
+  newest  int    NOT NULL DEFAULT 0,                         -- the highest version that was installed or ran: programs that lack it leave the events to others
+  newest_since timestamptz,
+  newest_by    text NOT NULL DEFAULT '',                     -- who took a higher one back, and why; '': a program raised it
+  newest_why   text NOT NULL DEFAULT ''
 );
 
 -- The timeline of an instance. Rows are removed with it. There are no foreign keys: managers alone write here, and looking up
