@@ -45,6 +45,8 @@
 //     the end.
 //   - A command whose step is over is not carried out any more, nor when it is redriven from a dead letter: dispatchers ask.
 //   - An instance keeps the version of the definition that it began with. Where no program has it, what comes for it waits.
+//   - Events are taken by programs that have the newest version that was installed or has run. Others stand by, also when none
+//     of those runs: then events wait, health says so, and after a rollback [Operator.Withdraw] lets the older ones go on.
 //   - Nothing is replayed: resetting a consumer sends nothing again.
 //
 // # What receivers owe
@@ -71,9 +73,9 @@
 //     taken later: answer it by hand then (Operator.Answer, or `daybook saga answer`). Over a broker, moreover, events of several
 //     partition keys may pass each other. What is in the log before the event that began a run, or was seen by an earlier run
 //     of its key, is no answer by key to it.
-//   - During a deployment that adds types of events to a saga, a program of before may own the events: what begins instances or
-//     answers by key with the new types is passed by then, for good. Let it run everywhere first with the new types read, and
-//     append such events only afterwards. An instance that has kept an event that its version does not read passes it by.
+//   - What only a new version reads is lost where it is appended before that version is installed or runs. [After] and
+//     [NewReactor] have no versions: let one that reads other types run everywhere before anything appends them. An instance
+//     that has kept an event that its version does not read passes it by.
 //   - Raise Version when steps are added, removed, renamed or moved, or when answers change. Functions may be corrected in place.
 //   - Members of a group that are being undone in order to be tried again, when the saga turns around, are undone side by side.
 //   - The pivot without an Undo whose command was given up leaves the instance stuck: only people can find out what became of it.

@@ -17,7 +17,9 @@ import (
 // that wait for something that is away, retry in place, or have stopped. What another process works on is ready in state
 // "standby". Definitions that do not return, and still run, are counted in the reason, with the one that has done so for
 // longest; see Config.Timeout. What has set sequences aside is ready in state "degraded", and so is a saga that has instances
-// that are stuck: the reason counts them, up to 1,000, as Config.Poll lets it see, and [List] has them.
+// that are stuck: the reason counts them, up to 1,000, as Config.Poll lets it see, and [List] has them. Of a saga of which a
+// newer version is installed than any here, events stand by, and the reason says so; when nobody has taken them for six times
+// Config.Lease they are not ready, in state "outdated", and the reason has the remedy.
 func (m *Manager) Health(ctx context.Context) eventstore.Health {
 	h := eventstore.Health{Component: "sagas", Ready: m.running.Load(), State: "running"}
 	if !h.Ready {
@@ -25,7 +27,7 @@ func (m *Manager) Health(ctx context.Context) eventstore.Health {
 	}
 	keepers := m.keepers.Load()
 	for n, u := range m.units {
-		m.add(&h, fmt.Sprintf("saga %s events", u.name), u.events.Load().Status())
+		m.addEvents(&h, u)
 		m.add(&h, fmt.Sprintf("saga %s replies", u.name), u.replies.Status())
 		if r := m.runners[n]; r != nil {
 			part := r.Health(ctx)
@@ -42,6 +44,23 @@ func (m *Manager) Health(ctx context.Context) eventstore.Health {
 		}
 	}
 	return h
+}
+
+// addEvents also says why events are left to programs with a newer version. That is ready, as any standby is, unless nobody
+// has taken them for a while.
+func (m *Manager) addEvents(h *eventstore.Health, u *unit) {
+	component, s := fmt.Sprintf("saga %s events", u.name), u.events.Load().Status()
+	if s.State == consumer.Standby {
+		why, missing := u.told()
+		if !missing.IsZero() {
+			join(h, eventstore.Health{Component: component, State: "outdated", Reason: sentences(s.Hung, why), Since: missing})
+			return
+		}
+		if why != "" {
+			s.Reason = why
+		}
+	}
+	m.add(h, component, s)
 }
 
 func (m *Manager) add(h *eventstore.Health, component string, s consumer.Status) {

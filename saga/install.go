@@ -33,7 +33,11 @@ func Install(ctx context.Context, pool *pgxpool.Pool, definitions ...Definition)
 
 // Install registers sagas in the store, so that they begin to read; what is there already stays as it is. It creates no
 // tables, which postgres.Migrate does, needs a role that may write to the store's schema, and is safe from many processes at
-// once. A manager never registers anything, so programs call Install where they migrate.
+// once. A manager registers no saga, so programs call Install where they migrate.
+//
+// A version that is newer than all before is the newest of its saga from the commit of Install on, or from when a manager
+// that has it runs: from then on events are taken only by programs that have it, and until one runs they wait; see
+// [Operator.Withdraw]. So call Install when such a program is about to run, and before anything appends what it alone reads.
 //
 // Definitions that are not valid are refused. The error is a [*NotInstalledError] when the store itself is missing or old.
 func (s Schema) Install(ctx context.Context, pool *pgxpool.Pool, definitions ...Definition) error {
@@ -62,14 +66,18 @@ func (s Schema) Install(ctx context.Context, pool *pgxpool.Pool, definitions ...
 	for _, saga := range distinctNames(definitions) {
 		err := check(ctx, tx, s.name(), saga)
 		var missing *NotInstalledError
-		if err == nil {
-			continue
-		}
-		if !errors.As(err, &missing) || missing.Missing != missingRows {
+		switch {
+		case err == nil:
+		case !errors.As(err, &missing) || missing.Missing != missingRows:
 			return err
+		default:
+			if _, err := tx.Exec(ctx, inSchema(registerSQL, s.name()), saga, consumerVersion, consumerKind, consumerName(saga), repliesName(saga)); err != nil {
+				return fmt.Errorf("saga: install %q: %w", saga, err)
+			}
 		}
-		if _, err := tx.Exec(ctx, inSchema(registerSQL, s.name()), saga, consumerVersion, consumerKind, consumerName(saga), repliesName(saga)); err != nil {
-			return fmt.Errorf("saga: install %q: %w", saga, err)
+		newest, types := newestOf(definitions, saga)
+		if _, err := enrol(ctx, tx, s.name(), saga, newest, types); err != nil {
+			return err
 		}
 	}
 	if err := tx.Commit(ctx); err != nil {

@@ -143,7 +143,7 @@ func (m *Manager) equip(u *unit, source Source, sender Sender) error {
 	}
 	u.worker = func() *consumer.Worker {
 		filter := eventstore.Filter{Types: u.types}
-		return consumer.New(consumer.Spec{Ref: ref(consumerName(u.name)), Filter: filter, Applier: eventApplier{u}}, source, inner)
+		return consumer.New(consumer.Spec{Ref: ref(consumerName(u.name)), Filter: filter, Applier: eventApplier{u}, Abstains: u.outdated}, source, inner)
 	}
 	u.events.Store(u.worker())
 	u.replies = consumer.New(consumer.Spec{Ref: ref(repliesName(u.name)), Applier: replyApplier{u, decode}}, told, inner)
@@ -191,32 +191,19 @@ func (m *Manager) Run(ctx context.Context) error {
 	return m.runAll(ctx, db, workers)
 }
 
-// check looks whether all sagas can run, and which types of events they read.
+// check looks whether all sagas can run, and tells the store which versions are here.
 func (m *Manager) check(ctx context.Context, db *pgxpool.Pool) error {
 	var faults []error
 	for _, u := range m.units {
 		err := check(ctx, db, m.schema, u.name)
 		if err == nil && u.reactor == nil {
-			err = u.widen(ctx, db)
+			// It reads also what versions read that are not here: what comes for their instances is kept.
+			u.types, err = enrol(ctx, db, m.schema, u.name, u.newest.Version(), u.types)
 		}
 		faults = append(faults, err)
 	}
 	return errors.Join(faults...)
 }
-
-// widen reads also what versions read that are not here: what comes for their instances is kept.
-func (u *unit) widen(ctx context.Context, db *pgxpool.Pool) error {
-	if err := db.QueryRow(ctx, u.sql.widen, u.name, u.types).Scan(&u.types); err != nil {
-		return fmt.Errorf("saga: note what %q reads: %w", u.name, err)
-	}
-	return nil
-}
-
-// widenSQL writes only what is new.
-const widenSQL = `
-WITH t AS (SELECT array(SELECT DISTINCT x.type FROM unnest($2::text[] || n.types) x(type) ORDER BY 1) AS types FROM {schema}.saga_names n WHERE n.saga = $1),
-w AS (UPDATE {schema}.saga_names n SET types = t.types FROM t WHERE n.saga = $1 AND n.types <> t.types)
-SELECT t.types FROM t`
 
 // runAll runs everything beside the consumers on connections of its own, which are closed when all of it has ended.
 func (m *Manager) runAll(ctx context.Context, db *pgxpool.Pool, workers []*consumer.Worker) error {

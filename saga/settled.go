@@ -128,15 +128,16 @@ func (u *unit) settled(ctx context.Context, db *pgxpool.Pool, due []timers.Timer
 // is nothing, and the database's time before the look.
 func (u *unit) untaken(ctx context.Context, db *pgxpool.Pool) (now time.Time, open *time.Time, err error) {
 	names := []string{consumerName(u.name), repliesName(u.name)}
-	rows, err := db.Query(ctx, u.settlement.sql, names, consumerVersion)
+	rows, err := db.Query(ctx, u.settlement.sql, names, consumerVersion, u.name)
 	if err != nil {
 		return now, nil, fmt.Errorf("saga: read how far %q is: %w", u.name, err)
 	}
+	var types []string // also those that a newer version reads, which is not here: a timer of it is kept behind what it answers
 	places, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r reached, err error) {
 		var floor *int64
 		var partitions []int
 		var applied []int64
-		if err := row.Scan(&floor, &partitions, &applied, &r.at); err != nil {
+		if err := row.Scan(&floor, &partitions, &applied, &r.at, &types); err != nil {
 			return r, err
 		}
 		if floor == nil {
@@ -151,7 +152,7 @@ func (u *unit) untaken(ctx context.Context, db *pgxpool.Pool) (now time.Time, op
 	if err != nil {
 		return now, nil, fmt.Errorf("saga: read how far %q is: %w", u.name, err)
 	}
-	for n, filter := range []eventstore.Filter{{Types: u.types}, {}} {
+	for n, filter := range []eventstore.Filter{{Types: types}, {}} {
 		at, err := places[n].untaken(ctx, u.settlement.sources[n], filter)
 		if err != nil {
 			return now, nil, fmt.Errorf("saga: look for what %s has not read: %w", names[n], err)
@@ -198,5 +199,5 @@ const reachedSQL = `
 SELECT (SELECT min(g.floor) FROM {schema}.segments g WHERE g.consumer = c.name AND g.version = $2),
        ARRAY(SELECT p.partition FROM {schema}.checkpoints p WHERE p.consumer = c.name AND p.version = $2 AND p.topic = '' ORDER BY p.partition),
        ARRAY(SELECT p.applied FROM {schema}.checkpoints p WHERE p.consumer = c.name AND p.version = $2 AND p.topic = '' ORDER BY p.partition),
-       clock_timestamp()
+       clock_timestamp(), (SELECT n.types FROM {schema}.saga_names n WHERE n.saga = $3)
   FROM unnest($1::text[]) WITH ORDINALITY c(name, nth) ORDER BY c.nth`

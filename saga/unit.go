@@ -33,6 +33,7 @@ type unit struct {
 	policy pausing
 
 	settlement settlement
+	elder      elder
 	worker     func() *consumer.Worker // a new one for the events
 	events     atomic.Pointer[consumer.Worker]
 	replies    *consumer.Worker
@@ -44,8 +45,8 @@ type unit struct {
 }
 
 type statements struct {
-	now, lock, origins, seen, insert, update, history, commands, reacted, stored, resent, close, lockTimers, cancel, hold, marked, replied  string
-	widen, look, late, inputs, taken, stuck, stuckCount, plan, item, acted, planned, pause, resume, freeze, thaw, revive, clean, cleanAlone string
+	now, lock, origins, seen, insert, update, history, commands, reacted, stored, resent, close, lockTimers, cancel, hold, marked, replied   string
+	newest, look, late, inputs, taken, stuck, stuckCount, plan, item, acted, planned, pause, resume, freeze, thaw, revive, clean, cleanAlone string
 }
 
 func newStatements(schema string) statements {
@@ -54,7 +55,7 @@ func newStatements(schema string) statements {
 		now: in(nowSQL), lock: in(lockSQL), origins: in(originsSQL), seen: in(seenSQL), insert: in(insertSQL),
 		update: in(updateSQL), history: in(historySQL), commands: in(commandsSQL), reacted: in(reactedSQL), stored: in(storedSQL),
 		resent: in(resentSQL), close: in(closeSQL), lockTimers: in(lockTimersSQL), cancel: in(cancelSQL), hold: in(holdSQL), marked: in(markedSQL),
-		replied: in(repliedSQL), widen: in(widenSQL), look: in(lookSQL), late: in(lateSQL), inputs: in(inputsSQL), taken: in(takenSQL), stuck: in(stuckSQL), stuckCount: in(stuckCountSQL), plan: in(planRowSQL), item: in(itemSQL),
+		replied: in(repliedSQL), newest: in(newestSQL), look: in(lookSQL), late: in(lateSQL), inputs: in(inputsSQL), taken: in(takenSQL), stuck: in(stuckSQL), stuckCount: in(stuckCountSQL), plan: in(planRowSQL), item: in(itemSQL),
 		acted: in(actedSQL), planned: in(plannedSQL), pause: in(pauseSQL), resume: in(resumeSQL), freeze: in(freezeSQL), thaw: in(thawSQL),
 		revive: in(reviveSQL), clean: in(cleanSQL), cleanAlone: in(cleanAloneSQL),
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/internal/parking"
@@ -31,6 +32,11 @@ type Spec struct {
 	Partitions int
 	Filter     eventstore.Filter
 	Applier    Applier
+	// Abstains says why this process must leave the consumer to others for now; empty: it need not. The worker stands by
+	// as long, with that for a reason, and asks again about once a second. Whoever changes the answer to a reason must raise
+	// the epoch of the segment in the same transaction: then a process that owns it commits nothing any more, and asks. Nil:
+	// never.
+	Abstains func(ctx context.Context, db *pgxpool.Pool) (why string, err error)
 }
 
 func (s Spec) parkingOwner() parking.Owner {

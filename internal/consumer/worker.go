@@ -112,7 +112,7 @@ func (w *Worker) become(state State, reason string) {
 func (w *Worker) run(ctx context.Context, db *pgxpool.Pool) {
 	var pauses backoff
 	for w.turn(ctx) {
-		l, state, err := w.take(ctx, db)
+		l, state, why, err := w.enter(ctx, db)
 		switch {
 		case ctx.Err() != nil && l == nil:
 			return
@@ -121,7 +121,7 @@ func (w *Worker) run(ctx context.Context, db *pgxpool.Pool) {
 			pause(ctx, pauses.next())
 			continue
 		case l == nil:
-			w.become(state, "")
+			w.become(state, why)
 			pause(ctx, jitter(min(w.cfg.Lease/4, time.Second)))
 			continue
 		}

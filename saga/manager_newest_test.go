@@ -1,0 +1,174 @@
+package saga
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/daybook-go/daybook/internal/flow"
+	"github.com/daybook-go/daybook/internal/livetest"
+)
+
+// earlier is version 1 of the script, which does not read yet what is found by key.
+type earlier struct{ *scripted }
+
+func (m earlier) Parts() (flow.Parts, error) { return flow.Parts{Machine: m}, nil }
+func (m earlier) Types() []string {
+	return slices.DeleteFunc(m.scripted.Types(), func(name string) bool { return name == "script.poked" })
+}
+
+// journal is what is logged, for tests that look at it while it is written.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(p)
+}
+
+func (j *journal) has(text string) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return strings.Contains(j.text.String(), text)
+}
+
+// While a deployment goes on a program that lacks the newest version owns the events. From the moment on when that version is
+// installed it commits nothing any more, not even what it has in hand, and who has that version takes over.
+func TestOlderProgramsLeaveTheEvents(t *testing.T) {
+	t.Parallel()
+	old := earlier{script(1)}
+	w := newScriptWorld(t, old)
+	reached, installed := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	var lines journal
+	cfg := quick()
+	cfg.Logger = slog.New(slog.NewTextHandler(&lines, nil))
+	cfg.Probe = func(place string) {
+		if place == ProbeReacted && w.log("before", 1) != "" {
+			once.Do(func() {
+				close(reached)
+				<-installed
+			})
+		}
+	}
+	m := w.manager(cfg, old)
+	w.start(m)
+	w.open("before", "timer soon 1ms")
+	w.sees("before", 1, "opened; timer soon")
+	w.open("while")
+	<-reached
+	if err := Install(t.Context(), w.pool, script(2)); err != nil {
+		t.Fatal(err)
+	}
+	w.poke("while")
+	w.open("behind")
+	w.poke("behind")
+	close(installed)
+	livetest.Eventually(t, "it stands by, and says why", func() bool {
+		p := m.Health(t.Context()).Parts[0]
+		return p.Ready && p.State == "standby" && strings.Contains(p.Reason, "version 2 is installed") && strings.Contains(p.Reason, "none above 1")
+	})
+	if !lines.has("a newer version of the saga is installed") || !lines.has("newest=2 has=1") {
+		t.Errorf("the log says %s", lines.text.String())
+	}
+	if got := w.log("while", 1) + w.log("behind", 1); got != "" {
+		t.Errorf("the old program has taken %q", got)
+	}
+	w.start(w.manager(quick(), old, script(2)))
+	w.sees("while", 1, "opened; poked")
+	w.sees("behind", 1, "opened; poked")
+	if got := w.column("while", 1, "version") + w.column("behind", 1, "version"); got != "22" {
+		t.Errorf("they began with versions %s", got)
+	}
+}
+
+// A version that runs without having been installed is the newest too.
+func TestVersionsThatRunAreKnown(t *testing.T) {
+	t.Parallel()
+	old := earlier{script(1)}
+	w := newScriptWorld(t, old)
+	w.start(w.manager(quick(), old))
+	w.open("x")
+	w.sees("x", 1, "opened")
+	w.start(w.manager(quick(), script(2)))
+	w.becomes("the newest", "2", "SELECT newest::text FROM daybook.saga_names")
+	w.open("y")
+	w.poke("y")
+	w.sees("y", 1, "opened; poked")
+}
+
+// A version that does not come back leaves the events to nobody, which health says, until an operator withdraws it.
+func TestWithdrawnVersions(t *testing.T) {
+	t.Parallel()
+	old := earlier{script(1)}
+	w := newScriptWorld(t, old)
+	m := w.manager(quick(), old)
+	w.start(m)
+	stop := w.start(w.manager(quick(), old, script(2)))
+	w.becomes("the newest", "2", "SELECT newest::text FROM daybook.saga_names")
+	w.open("newer", "send one")
+	w.poke("newer")
+	w.sees("newer", 1, "opened; poked")
+	stop()
+	w.open("x")
+	livetest.Eventually(t, "health says that nobody takes events", func() bool {
+		h := m.Health(t.Context())
+		return !h.Ready && h.State == "outdated" && strings.Contains(h.Reason, "version 2 is installed") && strings.Contains(h.Reason, "Withdraw")
+	})
+	if got := w.log("x", 1); got != "" {
+		t.Errorf("it has seen %q", got)
+	}
+	o := Operator{DB: w.pool, Actor: "ann", Reason: "version 2 is rolled back"}
+	if err := o.Withdraw(t.Context(), "script", 1); err != nil {
+		t.Fatal(err)
+	}
+	w.sees("x", 1, "opened")
+	livetest.Eventually(t, "it is ready", func() bool { return m.Health(t.Context()).Ready })
+	if got := w.value("SELECT newest || newest_by || ': ' || newest_why FROM daybook.saga_names"); got != "1ann: version 2 is rolled back" {
+		t.Errorf("the store says %q", got)
+	}
+	// What belongs to an instance of the version is kept for it.
+	w.answer(idOf("script", "newer", 1, "one", 1))
+	w.becomes("stuck", "handler_missing", "SELECT stuck FROM daybook.sagas WHERE key = 'newer'")
+	for _, c := range []struct {
+		saga   string
+		newest int
+		want   string
+	}{{"script", 1, "the newest version of \"script\" is 1"}, {"other", 1, "no saga \"other\" is installed"}, {"script", 0, "is no version"}, {"No", 1, "is no name"}} {
+		var refused *OperatorError
+		if err := o.Withdraw(t.Context(), c.saga, c.newest); err == nil || !strings.Contains(err.Error(), c.want) || strings.HasPrefix(c.want, "is ") == errors.As(err, &refused) {
+			t.Errorf("want an error with %q, got %v", c.want, err)
+		}
+	}
+	// When the version runs again it is the newest again.
+	w.start(w.manager(quick(), old, script(2)))
+	w.sees("newer", 1, "opened; poked; answered one")
+	w.becomes("the newest", "2", "SELECT newest || newest_by FROM daybook.saga_names")
+}
+
+// Programs that are installed at the same time lose nothing of each other.
+func TestEnrolledAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	w := newScriptWorld(t, script(1))
+	types := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
+	var all sync.WaitGroup
+	for n, name := range types {
+		all.Go(func() {
+			if _, err := enrol(t.Context(), w.pool, "daybook", "script", n+1, []string{name}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	want := strings.Join(append(types, script(1).Types()...), " ") + " 8"
+	if got := w.value("SELECT array_to_string(types, ' ') || ' ' || newest FROM daybook.saga_names"); got != want {
+		t.Errorf("the store knows %s", got)
+	}
+}

@@ -1,0 +1,169 @@
+package saga
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// The store knows the newest version of each saga. A program that lacks it does not know what begins instances by now, nor all
+// answers that keys find: what it would pass by is lost. So it leaves the events to programs that have that version, also when
+// none runs; then they wait. Timers, replies and decisions pass nothing by, and every program sees to them.
+
+// newestOf is the highest version of a saga among definitions, and the types of events that all of them read. A reactor has
+// no versions.
+func newestOf(definitions []Definition, saga string) (newest int, types []string) {
+	for _, d := range definitions {
+		if d.Name() != saga {
+			continue
+		}
+		if parts, err := d.Parts(); err == nil && parts.Machine != nil {
+			newest, types = max(newest, d.Version()), append(types, parts.Machine.Types()...)
+		}
+	}
+	slices.Sort(types)
+	return newest, slices.Compact(types)
+}
+
+type enroller interface {
+	rowQuerier
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// enrol tells the store what a program has of a saga, and returns the types of events that any version has ever read. With a
+// version that is newer than all before, the owner of the events loses them in the same transaction: whoever lacks that
+// version commits no batch behind it.
+func enrol(ctx context.Context, db enroller, schema, saga string, newest int, types []string) (all []string, err error) {
+	if types == nil {
+		types = []string{}
+	}
+	if _, err = db.Exec(ctx, inSchema(enrolSQL, schema), saga, types, newest, consumerName(saga), consumerVersion); err == nil {
+		err = db.QueryRow(ctx, inSchema(typesSQL, schema), saga).Scan(&all)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("saga: note the versions of %q: %w", saga, err)
+	}
+	return all, nil
+}
+
+// elder is what a process knows of a version that is newer than all that it has.
+type elder struct {
+	mu    sync.Mutex
+	why   string    // why it leaves the events to others; empty: it does not
+	alone time.Time // since when it has seen nobody who takes them; zero: somebody does
+}
+
+// outdated says why this process leaves the events to others; see [consumer.Spec].
+func (u *unit) outdated(ctx context.Context, db *pgxpool.Pool) (string, error) {
+	if u.reactor != nil {
+		return "", nil
+	}
+	var newest int
+	var owned bool
+	if err := db.QueryRow(ctx, u.sql.newest, u.name, consumerName(u.name), consumerVersion).Scan(&newest, &owned); err != nil {
+		return "", fmt.Errorf("saga: look for the newest version of %q: %w", u.name, err)
+	}
+	why := ""
+	if newest > u.newest.Version() {
+		why = fmt.Sprintf("version %d is installed, and this program has none above %d: it leaves the events to programs that have it", newest, u.newest.Version())
+	}
+	e := &u.elder
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case why == e.why:
+	case why != "":
+		u.log.Warn("a newer version of the saga is installed: its events are left to programs that have it", "newest", newest, "has", u.newest.Version())
+	default:
+		u.log.Info("a newer version of the saga was taken back: its events are taken again", "newest", newest, "has", u.newest.Version())
+	}
+	e.why = why
+	switch {
+	case why == "" || owned:
+		e.alone = time.Time{}
+	case e.alone.IsZero():
+		e.alone = time.Now()
+	}
+	return why, nil
+}
+
+// told is why the events are left to others, and since when nobody has taken them although it should: a deployment takes its
+// time, and is not worth an alarm.
+func (u *unit) told() (why string, missing time.Time) {
+	e := &u.elder
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.alone.IsZero() && time.Since(e.alone) > u.patience() {
+		return e.why + ", and none runs: run one; when it does not come back, let an Operator Withdraw the version", e.alone
+	}
+	return e.why, time.Time{}
+}
+
+// patience is how long nobody may take the events before health says so.
+func (u *unit) patience() time.Duration { return 6 * u.cfg.Lease }
+
+// Withdraw decides that a version is the newest of a saga, in place of a higher one that was installed, or has run, and does
+// not come back. Programs that have it take the events again, without what the higher one alone reads: it is passed by, for
+// good, so do not withdraw a version that is only late. Instances that began with a higher version wait for a program that
+// has it. When one runs again, its version is the newest again.
+//
+// Who and why are kept with the saga. The error is a [*OperatorError] when the newest version is not higher.
+func (o Operator) Withdraw(ctx context.Context, saga string, newest int) error {
+	if err := o.validate(); err != nil {
+		return err
+	}
+	switch {
+	case !nameForm.MatchString(saga):
+		return opInvalid("saga", fmt.Sprintf("%.100q", saga), "is no name of a saga", "name one")
+	case newest < 1:
+		return opInvalid("newest", fmt.Sprint(newest), "is no version", "name the one that programs have, from 1")
+	}
+	e := o.explaining()
+	const action = "withdraw"
+	return e.write(ctx, o.DB, action, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, e.sql(withdrawSQL), saga, newest, o.Actor, o.Reason)
+		if err != nil || tag.RowsAffected() == 1 {
+			return err
+		}
+		var is int
+		switch err := tx.QueryRow(ctx, e.sql(`SELECT coalesce((SELECT n.newest FROM {schema}.saga_names n WHERE n.saga = $1), -1)`), saga).Scan(&is); {
+		case err != nil:
+			return err
+		case is < 0:
+			return opRefuse(action, "no saga %q is installed", saga)
+		default:
+			return opRefuse(action, "the newest version of %q is %d", saga, is)
+		}
+	})
+}
+
+const (
+	// enrolSQL writes only what is new. The row is locked first: another program may add to it at the same time.
+	enrolSQL = `
+WITH old AS MATERIALIZED (
+  SELECT n.newest, n.types FROM {schema}.saga_names n WHERE n.saga = $1 AND (n.newest < $3 OR NOT n.types @> $2::text[]) FOR UPDATE),
+risen AS (
+  UPDATE {schema}.saga_names n
+     SET types = ARRAY(SELECT DISTINCT x.type FROM unnest(old.types || $2::text[]) x(type) ORDER BY 1), newest = greatest(old.newest, $3),
+         newest_since = CASE WHEN old.newest < $3 THEN clock_timestamp() ELSE n.newest_since END,
+         newest_by = CASE WHEN old.newest < $3 THEN '' ELSE n.newest_by END, newest_why = CASE WHEN old.newest < $3 THEN '' ELSE n.newest_why END
+    FROM old WHERE n.saga = $1
+  RETURNING old.newest < $3 AS is)
+UPDATE {schema}.segments g SET owner = '', epoch = g.epoch + 1, expires_at = '-infinity'
+  FROM risen WHERE risen.is AND g.consumer = $4 AND g.version = $5`
+
+	typesSQL = `SELECT n.types FROM {schema}.saga_names n WHERE n.saga = $1`
+
+	newestSQL = `
+SELECT n.newest, EXISTS (SELECT FROM {schema}.segments g WHERE g.consumer = $2 AND g.version = $3 AND g.expires_at > clock_timestamp())
+  FROM {schema}.saga_names n WHERE n.saga = $1`
+
+	withdrawSQL = `
+UPDATE {schema}.saga_names SET newest = $2, newest_since = clock_timestamp(), newest_by = $3, newest_why = $4 WHERE saga = $1 AND newest > $2`
+)
