@@ -10,22 +10,29 @@ import (
 	"github.com/daybook-go/daybook/internal/livetest"
 )
 
-// R-ST02: a timer that was claimed when its instance ended is counted, and no error.
-func TestTimerOfWhatHasEnded(t *testing.T) {
-	t.Parallel()
-	w := newScriptWorld(t, script(1))
-	claimed, ended := make(chan struct{}), make(chan struct{})
+// heldClaim is a configuration whose first claim of timers is held up: claimed is closed when it has come, and it is handed out
+// when going is.
+func heldClaim() (cfg Config, claimed, going chan struct{}) {
+	claimed, going = make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	cfg := quick()
-	cfg.Lease = 10 * time.Second // what is claimed is handed out also when the probe has held it for long
+	cfg = quick()
+	cfg.Lease = 10 * time.Second // what is claimed is handed out also when it was held up for long
 	cfg.Probe = func(place string) {
 		if place == "claimed" {
 			once.Do(func() {
 				close(claimed)
-				<-ended
+				<-going
 			})
 		}
 	}
+	return cfg, claimed, going
+}
+
+// R-ST02: a timer that was claimed when its instance ended is counted, and no error.
+func TestTimerOfWhatHasEnded(t *testing.T) {
+	t.Parallel()
+	w := newScriptWorld(t, script(1))
+	cfg, claimed, ended := heldClaim()
 	m := w.manager(cfg, script(1))
 	w.start(m)
 	w.open("x", "timer late 1ms")
@@ -80,22 +87,67 @@ func TestTimersOfOneMoment(t *testing.T) {
 	w.becomes("the end", "completed", "SELECT state FROM daybook.sagas")
 }
 
+// A timer after which the database refuses what is to be written is tried as often, and then its instance is stuck, and says
+// so; what a definition refuses is no different.
+func TestTimersThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	w := newScriptWorld(t, script(1))
+	w.exec("ALTER TABLE sent ADD CONSTRAINT no_poison CHECK (step <> 'poison')")
+	m := w.manager(quick(), script(1))
+	w.start(m)
+	w.open("x", "script send poison", "timer other 1ms")
+	w.becomes("stuck", "dead_letter", "SELECT stuck FROM daybook.sagas")
+	w.sees("x", 1, "opened; timer other")
+	want := "timer do send poison failed 3 times: "
+	why, err := Explain(t.Context(), w.pool, "script", "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !why.Stuck || why.Reason != flow.DeadLetter || !strings.Contains(why.Text, want) || !strings.Contains(why.Text, "no_poison") {
+		t.Errorf("it is explained as %v, %q: %q", why.Stuck, why.Reason, why.Text)
+	}
+	if got := w.value("SELECT string_agg(text, '') FROM daybook.saga_history WHERE kind = 'stuck'"); !strings.Contains(got, want) {
+		t.Errorf("the history says %q", got)
+	}
+	if n := m.Stats()[0].TimersFailed; n != 1 {
+		t.Errorf("%d timers were given up", n)
+	}
+	w.exec("ALTER TABLE sent DROP CONSTRAINT no_poison")
+	w.plan(flow.ActionRetry, "nothing", "", "x")
+	w.becomes("sent", "1", "SELECT count(*)::text FROM sent")
+	w.becomes("stuck", "", "SELECT stuck FROM daybook.sagas")
+}
+
+// What the database alone is to blame for uses up no attempt of a timer, however long it lasts.
+func TestTimersOutlastTheDatabase(t *testing.T) {
+	t.Parallel()
+	for _, code := range []string{"57014", "40001", "53300", "58030", "08006"} {
+		t.Run(code, func(t *testing.T) {
+			t.Parallel()
+			w := newScriptWorld(t, script(1))
+			w.exec("CREATE SEQUENCE tries")
+			w.exec(`CREATE FUNCTION is_away() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN PERFORM nextval('tries'); RAISE EXCEPTION 'away' USING ERRCODE = '` + code + `'; END $$`)
+			w.exec("CREATE TRIGGER away BEFORE INSERT ON sent FOR EACH ROW EXECUTE FUNCTION is_away()")
+			cfg := quick()
+			cfg.Attempts = 2
+			w.start(w.manager(cfg, script(1)))
+			w.open("x", "script send one")
+			livetest.Eventually(t, "it was tried more often than it may fail", func() bool { return w.number("SELECT last_value FROM tries") > 2 })
+			if got := w.value("SELECT sum(attempts)::text FROM daybook.timers") + w.column("x", 1, "stuck"); got != "0" {
+				t.Errorf("attempts and reason: %s", got)
+			}
+			w.exec("DROP TRIGGER away ON sent")
+			w.becomes("sent", "1", "SELECT count(*)::text FROM sent")
+		})
+	}
+}
+
 // R-ST05: to cancel what is not set is harmless, also twice, and while it fires.
 func TestCancelledTimers(t *testing.T) {
 	t.Parallel()
 	w := newScriptWorld(t, script(1))
-	reached, cancelled := make(chan struct{}), make(chan struct{})
-	var once sync.Once
-	cfg := quick()
-	cfg.Lease = 10 * time.Second // what is claimed is handed out also when the probe has held it for long
-	cfg.Probe = func(place string) {
-		if place == "claimed" {
-			once.Do(func() {
-				close(reached)
-				<-cancelled
-			})
-		}
-	}
+	cfg, reached, cancelled := heldClaim()
 	m := w.manager(cfg, script(1))
 	w.start(m)
 	w.open("x", "cancel never", "cancel never", "timer firing 1ms", "timer other 1h")

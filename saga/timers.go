@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/daybook-go/daybook/eventstore"
@@ -32,7 +34,7 @@ func (u *unit) newTimers(db func() *pgxpool.Pool) (*timers.Runner, error) {
 }
 
 // fire lets instances react to timers that are due, as far as everything before them is taken; see [unit.settle]. The others
-// are given back, without an attempt.
+// are given back, without an attempt. What the database alone is to blame for counts as no attempt either.
 func (u *unit) fire(ctx context.Context, db *pgxpool.Pool, due []timers.Timer) error {
 	// Those that came together were set for different times perhaps, and by one transaction or several: time decides.
 	slices.SortStableFunc(due, func(a, b timers.Timer) int { return a.Due.Compare(b.Due) })
@@ -41,7 +43,7 @@ func (u *unit) fire(ctx context.Context, db *pgxpool.Pool, due []timers.Timer) e
 		err = u.fireNow(ctx, db, ready)
 	}
 	if err != nil || len(later) == 0 {
-		return err
+		return u.excused(err, len(due) == 1)
 	}
 	b := &pgx.Batch{}
 	b.Queue(planSQL)
@@ -86,7 +88,7 @@ func (u *unit) fireNow(ctx context.Context, db *pgxpool.Pool, due []timers.Timer
 		u.committed(t)
 		return nil
 	}
-	if timer := due[0]; len(due) == 1 && atFault(err) && u.policy.Spent(timer.Attempts+1) {
+	if timer := due[0]; len(due) == 1 && unwritable(err) && u.policy.Spent(timer.Attempts+1) {
 		return u.spent(ctx, db, timer, names[timer.Name], err)
 	}
 	return err
@@ -102,6 +104,33 @@ func atFault(err error) bool {
 	var reaction faultyReaction
 	var input *faultyInput
 	return errors.As(err, &reaction) || errors.As(err, &input) || errors.Is(err, eventstore.ErrInvalid)
+}
+
+// excused marks an error that no timer is to blame for, but the database: it could not be reached, was busy, or too slow. The
+// runner waits, and counts no attempt. Several timers that took too long together are handled one by one instead.
+func (u *unit) excused(err error, alone bool) error {
+	var pg *pgconn.PgError
+	switch {
+	case err == nil, unwritable(err), timers.Lost(err):
+		return err
+	case errors.As(err, &pg) && ofTheDatabase(pg.Code), alone && errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%w: %w", eventstore.ErrBusy, err)
+	}
+	return err
+}
+
+// ofTheDatabase tells codes of a database that is away, busy, too slow or being changed.
+func ofTheDatabase(code string) bool {
+	switch code {
+	case "55P03", "25006", "25P03": // lock timeout, read-only, a transaction that rested too long
+		return true
+	}
+	for _, class := range [...]string{"08", "40", "53", "57", "58"} { // connection, rolled back, out of resources, interfered with, input or output
+		if strings.HasPrefix(code, class) {
+			return true
+		}
+	}
+	return false
 }
 
 // ring lets an instance react to one timer.

@@ -114,6 +114,9 @@ func (r *Runner) ended(c *call, err error) {
 	case r.stopping:
 		r.hold(c.entries...) // to be given back
 	case away(err):
+		if r.lines.allows(time.Now()) {
+			r.log.Warn("timers that are due wait for the database", "timers", shortly(c.names()), "error", err.Error())
+		}
 		for _, e := range c.entries {
 			pauses := backoff{e.pause}
 			e.fire = now.Add(pauses.next())
@@ -182,6 +185,9 @@ func (r *Runner) giveUp(c *call, cause error, after time.Duration) {
 // away reports whether err says that a database cannot be reached, is not up or is busy: what waiting mends, and no timer
 // is to blame for.
 func away(err error) bool {
+	if errors.Is(err, eventstore.ErrBusy) || errors.Is(err, eventstore.ErrUnconfirmed) { // so says a handler that knows better
+		return true
+	}
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
 		switch pg.Code {
@@ -200,6 +206,5 @@ func away(err error) bool {
 	}
 	var connect *pgconn.ConnectError
 	var network net.Error
-	return errors.As(err, &connect) || errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, eventstore.ErrBusy) || errors.Is(err, eventstore.ErrUnconfirmed) || pgconn.SafeToRetry(err)
+	return errors.As(err, &connect) || errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || pgconn.SafeToRetry(err)
 }
