@@ -21,16 +21,30 @@ import (
 )
 
 const (
-	streams     = 1000
-	fullSize    = 100_000
-	perSecond   = 1000 // appended, at most
-	relays      = 4
-	calmEvents  = 1000 // appended after everything was killed, on one more stream each
-	restarts    = 2
-	oneAppend   = 5                      // streams
-	relayKills  = 600 * time.Millisecond // on average
-	followKills = 3 * time.Second
+	streams    = 1000
+	fullSize   = 100_000
+	perSecond  = 1000 // appended, at most
+	relays     = 4
+	fullCalm   = 1000 // appended after everything was killed, on one more stream each
+	restarts   = 2
+	oneAppend  = 5                      // streams
+	relayKills = 600 * time.Millisecond // on average
 )
+
+// followKills is how long a consumer lives on average: so that one dies in a short storm, too.
+var followKills = map[bool]time.Duration{true: 3 * time.Second, false: 1500 * time.Millisecond}[testscale.Factor() >= 1]
+
+// small is half of what the scale makes of a full number, when that is not all of it. In the five seconds that a tenth takes
+// then, about eight relays die, the consumer at least once, and the broker twice.
+func small(full int) int {
+	if testscale.Factor() >= 1 {
+		return testscale.N(full)
+	}
+	return max(1, testscale.N(full)/2)
+}
+
+// calmEvents keep the pace of the storm.
+func calmEvents() int { return max(200, small(fullCalm)) }
 
 // afterwards bounds what is left when all is appended.
 var afterwards = max(3*time.Minute, testscale.Duration(10*time.Minute))
@@ -52,7 +66,7 @@ type torture struct {
 	appended int
 }
 
-// Torture appends events to 1,000 streams (100,000 at full size; see testscale) while four relays and a consumer are
+// Torture appends events to 1,000 streams (100,000 at full size, 5,000 at a tenth; see testscale) while four relays and a consumer are
 // killed at random and the broker is restarted twice, and checks what is said at the top of this page. It takes about
 // a second for 1,000 events, and as long as the broker's restarts.
 func Torture(t *testing.T, c Clients, s Server) {
@@ -93,7 +107,7 @@ func Torture(t *testing.T, c Clients, s Server) {
 		w.calm()
 		w.applied()
 		w.published()
-		if w.fed(before, calmEvents, round == calmRounds) || round == calmRounds {
+		if w.fed(before, int64(calmEvents()), round == calmRounds) || round == calmRounds {
 			break
 		}
 	}
@@ -106,7 +120,7 @@ func Torture(t *testing.T, c Clients, s Server) {
 // storm appends while everything is killed. The last restart of the broker comes after the last end of the consumer, so
 // that the consumer which is left must find the broker again.
 func (w *torture) storm() {
-	order := make([]int, 0, testscale.N(fullSize))
+	order := make([]int, 0, small(fullSize))
 	for i := range cap(order) {
 		order = append(order, i%streams)
 	}
@@ -160,7 +174,7 @@ func (w *torture) storm() {
 // calm appends while nothing is killed.
 func (w *torture) calm() {
 	from := time.Now()
-	for i := 0; i < calmEvents; i += oneAppend {
+	for i := 0; i < calmEvents(); i += oneAppend {
 		var some []int
 		for j := range oneAppend {
 			some = append(some, (i+j)%streams)
