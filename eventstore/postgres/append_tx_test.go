@@ -51,7 +51,7 @@ func TestConflictLeavesTheCallersTransactionAsItWas(t *testing.T) {
 	mustExec(t, pool, `CREATE TABLE mine (k int PRIMARY KEY)`)
 	id, other := newStream("used"), newStream("other")
 	mustAppend(t, store, eventstore.To(id, eventstore.NoStream, newEvent("1")))
-	const settingsSQL = `SELECT current_setting('enable_seqscan') || ' ' || current_setting('work_mem')`
+	const settingsSQL = `SELECT current_setting('enable_seqscan') || ' ' || current_setting('jit') || ' ' || current_setting('work_mem')`
 
 	tx := beginTx(t, pool)
 	mustExec(t, tx, `SET LOCAL work_mem = '5MB'`)
@@ -87,29 +87,31 @@ func TestConflictLeavesTheCallersTransactionAsItWas(t *testing.T) {
 func TestSettingsOfTheCallersTransaction(t *testing.T) {
 	t.Parallel()
 	store, pool := freshStore(t, postgres.Config{})
-	const seqscanSQL, commitSQL = `SELECT current_setting('enable_seqscan')`, `SELECT current_setting('synchronous_commit')`
-	for _, seqscan := range []string{"on", "off"} {
+	const plansSQL, commitSQL = `SELECT current_setting('enable_seqscan') || ' ' || current_setting('jit')`, `SELECT current_setting('synchronous_commit')`
+	for _, set := range []struct{ seqscan, jit string }{{"on", "on"}, {"off", "on"}, {"on", "off"}} {
+		plans := set.seqscan + " " + set.jit
 		conn, err := pool.Acquire(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		mustExec(t, conn, `SET synchronous_commit = off`)
-		mustExec(t, conn, `SET enable_seqscan = `+seqscan)
+		mustExec(t, conn, `SET enable_seqscan = `+set.seqscan)
+		mustExec(t, conn, `SET jit = `+set.jit)
 		tx, err := conn.Begin(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		mustAppend(t, store.WithTx(tx), eventstore.To(newStream("setting"), eventstore.NoStream, newEvent("1")))
-		if got := value[string](t, tx, seqscanSQL); got != seqscan {
-			t.Errorf("enable_seqscan was %s and is %s", seqscan, got)
+		if got := value[string](t, tx, plansSQL); got != plans {
+			t.Errorf("enable_seqscan and jit were %s and are %s", plans, got)
 		}
 		// An acknowledged append must be on disk: positions would be handed out again after a crash.
 		if got := value[string](t, tx, commitSQL); got != "on" {
 			t.Errorf("synchronous_commit is %s in a transaction that appended", got)
 		}
 		mustCommit(t, tx)
-		if a, b := value[string](t, conn, seqscanSQL), value[string](t, conn, commitSQL); a != seqscan || b != "off" {
-			t.Errorf("after the commit enable_seqscan is %s and synchronous_commit %s", a, b)
+		if a, b := value[string](t, conn, plansSQL), value[string](t, conn, commitSQL); a != plans || b != "off" {
+			t.Errorf("after the commit enable_seqscan and jit are %s and synchronous_commit %s", a, b)
 		}
 		mustExec(t, conn, `RESET ALL`)
 		conn.Release()

@@ -115,7 +115,7 @@ const (
 	readEpochSQL = `
 SELECT s.epoch, s.created_at, s.partitions, s.system_identifier, s.database_oid, c.system_identifier, d.oid, pg_is_in_recovery(),
        current_setting('default_transaction_isolation')
-  FROM {schema}.store s, pg_control_system() c, pg_database d WHERE d.datname = current_database()`
+  FROM {schema}.store s, pg_control_system() c, pg_database d WHERE s.singleton AND d.datname = current_database()`
 
 	// A restore takes fences back too. With new history they begin anew at a random distance, so that a process that was
 	// cut off before it cannot meet one that it knows, and commit what belongs to the history that is gone.

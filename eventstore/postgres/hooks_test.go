@@ -115,34 +115,34 @@ func TestSettingsInsideAHookAreTheUsers(t *testing.T) {
 	t.Parallel()
 	seen := make(chan string, 4)
 	hookStores(t, func(ctx context.Context, tx pgx.Tx, _ []eventstore.RecordedEvent) error {
-		var seqscan, isolation string
-		err := tx.QueryRow(ctx, `SELECT current_setting('enable_seqscan'), current_setting('transaction_isolation')`).Scan(&seqscan, &isolation)
-		seen <- seqscan + " " + isolation
+		var settings string
+		err := tx.QueryRow(ctx, `SELECT concat_ws(' ', current_setting('enable_seqscan'), current_setting('jit'), current_setting('transaction_isolation'))`).Scan(&settings)
+		seen <- settings
 		return err
 	}, func(t *testing.T, store *postgres.Store, pool *pgxpool.Pool, do func(...eventstore.Write) error) {
 		if err := do(eventstore.To(newStream("s"), eventstore.NoStream, newEvent("1"))); err != nil {
 			t.Fatal(err)
 		}
-		if got := <-seen; got != "on read committed" {
+		if got, want := <-seen, "on "+value[string](t, pool, `SHOW jit`)+" read committed"; got != want {
 			t.Errorf("inside the hook: %s", got)
 		}
 	})
 }
 
-func TestUsersOwnDefaultOfSeqscanHoldsInsideAHook(t *testing.T) {
+func TestUsersOwnDefaultsHoldInsideAHook(t *testing.T) {
 	t.Parallel()
 	pool := postgrestest.New(t, postgrestest.WithPoolConfig(func(c *pgxpool.Config) {
-		c.ConnConfig.RuntimeParams["enable_seqscan"] = "off"
+		c.ConnConfig.RuntimeParams["enable_seqscan"], c.ConnConfig.RuntimeParams["jit"] = "off", "off"
 	}))
 	var seen string
 	store := openStore(t, pool, postgres.Config{Hooks: []postgres.Hook{
 		func(ctx context.Context, tx pgx.Tx, _ []eventstore.RecordedEvent) error {
-			return tx.QueryRow(ctx, `SELECT current_setting('enable_seqscan')`).Scan(&seen)
+			return tx.QueryRow(ctx, `SELECT current_setting('enable_seqscan') || ' ' || current_setting('jit')`).Scan(&seen)
 		},
 	}})
 	mustAppend(t, store, eventstore.To(newStream("s"), eventstore.NoStream, newEvent("1")))
-	if seen != "off" {
-		t.Errorf("enable_seqscan is %s inside the hook", seen)
+	if seen != "off off" {
+		t.Errorf("enable_seqscan and jit are %s inside the hook", seen)
 	}
 }
 

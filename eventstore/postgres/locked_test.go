@@ -312,7 +312,7 @@ func TestSettingsInsideAHookOfLockedStreams(t *testing.T) {
 		var seen string
 		store := openStore(t, pool, postgres.Config{TransactionPooler: name == "pooler", Hooks: []postgres.Hook{
 			func(ctx context.Context, tx pgx.Tx, _ []eventstore.RecordedEvent) error {
-				return tx.QueryRow(ctx, `SELECT current_setting('enable_seqscan') || ' ' || current_setting('transaction_isolation')`).Scan(&seen)
+				return tx.QueryRow(ctx, `SELECT concat_ws(' ', current_setting('enable_seqscan'), current_setting('jit'), current_setting('transaction_isolation'))`).Scan(&seen)
 			},
 		}})
 		id, c := newStream("s"), newKey()
@@ -325,7 +325,7 @@ func TestSettingsInsideAHookOfLockedStreams(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if seen != "on read committed" {
+		if want := "on " + value[string](t, pool, `SHOW jit`) + " read committed"; seen != want {
 			t.Errorf("%s: inside the hook: %s", name, seen)
 		}
 		if got := value[string](t, pool, `SELECT current_setting('enable_seqscan')`); got != "on" {

@@ -253,5 +253,5 @@ SELECT set_config('daybook.safe', $1, true), set_config('enable_bitmapscan', 'of
 
 	epochsSQL = `
 SELECT x.epoch FROM (SELECT e.epoch, e.ended_at FROM {schema}.epochs e
-                     UNION ALL SELECT s.epoch, 'infinity' FROM {schema}.store s) x ORDER BY x.ended_at`
+                     UNION ALL SELECT s.epoch, 'infinity' FROM {schema}.store s WHERE s.singleton) x ORDER BY x.ended_at`
 )

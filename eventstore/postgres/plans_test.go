@@ -68,7 +68,7 @@ func genericPlan(ctx context.Context, conn *pgx.Conn, sql string) (string, error
 }
 
 // Nothing that the store sends reads a table whole: not on an empty store, and not after a nightly VACUUM ANALYZE has told
-// the planner that it is empty.
+// the planner that it is empty. And nothing is compiled, which takes longer than all the rest.
 func TestNoStatementScansATable(t *testing.T) {
 	t.Parallel()
 	store, pool := freshStore(t, postgres.Config{})
@@ -94,7 +94,15 @@ func TestNoStatementScansATable(t *testing.T) {
 			if tables := forbiddenScans(plan); len(tables) > 0 {
 				t.Errorf("%s (analyzed: %v) reads all of %v:\n%s", name, analyzed, tables, plan)
 			}
+			if strings.Contains(plan, "JIT:") {
+				t.Errorf("%s (analyzed: %v) is compiled:\n%s", name, analyzed, plan)
+			}
 		}
+		mustExec(t, conn, `SET jit = on`)
+		if plan, err := genericPlan(t.Context(), conn.Conn(), statements["epochs"]); err != nil || value[bool](t, conn, `SELECT pg_jit_available()`) && !strings.Contains(plan, "JIT:") {
+			t.Errorf("the control is not compiled: %v\n%s", err, plan)
+		}
+		mustExec(t, conn, `SET jit = off`)
 		mustExec(t, conn, `RESET plan_cache_mode`)
 		conn.Release()
 	}

@@ -76,5 +76,5 @@ const (
 	ensureRangesSQL = `SELECT {schema}.ensure_ranges($1::int)`
 
 	rangesTopSQL = `
-SELECT count(*), coalesce(max(r.next_position), 1), (SELECT s.range_size FROM {schema}.store s) FROM {schema}.ranges r`
+SELECT count(*), coalesce(max(r.next_position), 1), (SELECT s.range_size FROM {schema}.store s WHERE s.singleton) FROM {schema}.ranges r`
 )

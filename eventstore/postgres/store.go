@@ -152,9 +152,10 @@ func New(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Store, error) {
 }
 
 // afterConnect prepares a connection of the store's own. An empty store that was analysed makes the planner choose
-// sequential scans for cached plans, which stay when the tables grow; an append that is acknowledged must be on disk, or
-// a crash could hand out its positions again; and events read with the snapshot that the head was read with, as under
-// REPEATABLE READ, would miss those committed in between.
+// sequential scans for cached plans, which stay when the tables grow. Where there is nothing else to choose, their price is so
+// high that the plan would be compiled (jit), which takes far longer than to read the few rows. An append that is acknowledged
+// must be on disk, or a crash could hand out its positions again. And events read with the snapshot that the head was read
+// with, as under REPEATABLE READ, would miss those committed in between.
 func (s *Store) afterConnect(theirs func(context.Context, *pgx.Conn) error) func(context.Context, *pgx.Conn) error {
 	return func(ctx context.Context, conn *pgx.Conn) error {
 		if theirs != nil {
@@ -270,6 +271,8 @@ const (
 SELECT pg_is_in_recovery(), pg_backend_pid()
   FROM (SELECT set_config('daybook.seqscan_outside', current_setting('enable_seqscan'), false),
                set_config('enable_seqscan', 'off', false),
+               set_config('daybook.jit_outside', current_setting('jit'), false),
+               set_config('jit', 'off', false),
                set_config('default_transaction_isolation', 'read committed', false),
                set_config('synchronous_commit',
                           CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END,
@@ -280,11 +283,16 @@ SELECT pg_is_in_recovery(), pg_backend_pid()
 	guardSQL = `
 SELECT set_config('daybook.seqscan', coalesce(nullif(current_setting('daybook.seqscan_outside', true), ''), current_setting('enable_seqscan')), true),
        set_config('enable_seqscan', 'off', true),
+       set_config('daybook.jit', coalesce(nullif(current_setting('daybook.jit_outside', true), ''), current_setting('jit')), true),
+       set_config('jit', 'off', true),
        set_config('synchronous_commit',
                   CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)`
 
 	// outside remembers for a transaction with several guards what there was before the first.
-	outsideSQL = `SELECT set_config('daybook.seqscan_outside', current_setting('enable_seqscan'), true)`
+	outsideSQL = `
+SELECT set_config('daybook.seqscan_outside', current_setting('enable_seqscan'), true), set_config('daybook.jit_outside', current_setting('jit'), true)`
 
-	unguardSQL = `SELECT set_config('enable_seqscan', coalesce(nullif(current_setting('daybook.seqscan', true), ''), 'on'), true)`
+	unguardSQL = `
+SELECT set_config('enable_seqscan', coalesce(nullif(current_setting('daybook.seqscan', true), ''), 'on'), true),
+       set_config('jit', coalesce(nullif(current_setting('daybook.jit', true), ''), 'on'), true)`
 )
