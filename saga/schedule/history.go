@@ -29,7 +29,7 @@ type Record struct {
 	StartedAt, EndedAt time.Time // zero: not yet, or never
 }
 
-// Option changes what [History] and [List] read.
+// Option changes what [History], [List] and [Summarize] read.
 type Option func(*reading)
 
 type reading struct {
