@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/testscale"
 )
 
 // counter counts what a pool sends.
@@ -48,7 +49,8 @@ func TestSetAsideCostsTheOthersNoStatement(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.append("first", "v")
-	w.setAside(10_000)
+	many := testscale.N(10_000)
+	w.setAside(many)
 	c := &counter{}
 	cfg := w.pool.Config()
 	cfg.ConnConfig.Tracer = c
@@ -76,7 +78,7 @@ func TestSetAsideCostsTheOthersNoStatement(t *testing.T) {
 	healthy := per("x", "y")
 	const own = 2 + 2 + 2 // BEGIN and settings, two inserts, fence and COMMIT
 	if healthy > own+1 {  // and perhaps a look for redrives, once a second
-		t.Errorf("a batch with 10,000 sequences set aside sends %d statements, want %d", healthy, own)
+		t.Errorf("a batch with %d sequences set aside sends %d statements, want %d", many, healthy, own)
 	}
 	if passing := per("x", "y", "parked1", "parked2", "parked3", "parked4"); passing > own+3+1 {
 		t.Errorf("a batch that passes by four events sends %d statements, want %d", passing, own+3)

@@ -82,37 +82,37 @@ func TestErrorsThatAreNoText(t *testing.T) {
 // What a consumer has stopped for is on record, whatever its text is.
 func TestReasonThatIsNoText(t *testing.T) {
 	t.Parallel()
+	w := newWorld(t)
+	w.append("a", "bad")
 	for name, err := range map[string]error{"zero": errors.New("a\x00b"), "no utf8": errors.New("a\xffb"), "long": errors.New(strings.Repeat("x", 10<<20))} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			w.handle = func(context.Context, pgx.Tx, eventstore.RecordedEvent) error { return err }
-			w.append("a", "bad")
-			w.run(w.worker(Config{OnFailure: StopConsumer, Attempts: 1}))
-			w.eventually("it stops", func() bool {
-				return ask[string](w, "SELECT state FROM daybook.consumers WHERE consumer = $1", testConsumer) == "stopped"
-			})
-			if n := ask[int](w, "SELECT length(reason) FROM daybook.consumers WHERE consumer = $1", testConsumer); n == 0 || n > 10_000 {
-				t.Errorf("the reason has %d characters", n)
-			}
+		w.handle = func(context.Context, pgx.Tx, eventstore.RecordedEvent) error { return err }
+		w.exec("UPDATE daybook.consumers SET state = 'running', reason = ''")
+		stop := w.run(w.worker(Config{OnFailure: StopConsumer, Attempts: 1}))
+		w.eventually(name+": it stops", func() bool {
+			return ask[string](w, "SELECT state FROM daybook.consumers WHERE consumer = $1", testConsumer) == "stopped"
 		})
+		stop()
+		if n := ask[int](w, "SELECT length(reason) FROM daybook.consumers WHERE consumer = $1", testConsumer); n == 0 || n > 10_000 {
+			t.Errorf("%s: the reason has %d characters", name, n)
+		}
 	}
 }
 
 // A plan's rate is a number like any other: none keeps the consumer from its work.
 func TestRatesThatNobodyMeans(t *testing.T) {
 	t.Parallel()
-	for _, rate := range []float64{1e-308, 1e-300, 1e-12, 1e10, 1e300} {
-		t.Run(fmt.Sprint(rate), func(t *testing.T) {
-			t.Parallel()
-			w, bad, _ := parkedWorld(t, 2, Config{Classify: permanent})
-			bad.off("v00", "v01")
-			w.plan(rate, 0, 1, "true")
-			w.eventually("the first letter is applied", func() bool {
-				return ask[int](w, "SELECT count(*)::int FROM daybook.letters WHERE state = 'applied'") > 0
-			})
-			w.reaches(w.append("z", "more"))
+	rates := []float64{1e-308, 1e-300, 1e-12, 1e10, 1e300}
+	w, bad, _ := parkedWorld(t, 2*len(rates), Config{Classify: permanent})
+	for i := range 2 * len(rates) {
+		bad.off(fmt.Sprintf("v%02d", i))
+	}
+	for i, rate := range rates {
+		two := fmt.Sprintf("sequence IN ('s-k%02d', 's-k%02d')", 2*i, 2*i+1)
+		w.plan(rate, 0, 1, two)
+		w.eventually(fmt.Sprint(rate, ": the first letter is applied"), func() bool {
+			return ask[int](w, "SELECT count(*)::int FROM daybook.letters WHERE state = 'applied' AND "+two) > 0
 		})
+		w.reaches(w.append("z", fmt.Sprint("more", i)))
 	}
 }
 

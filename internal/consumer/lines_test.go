@@ -205,31 +205,34 @@ func runsIntoIt(value any) { panic(value) }
 // The stack of a panic is logged once for a message, and nothing that may have been sent.
 func TestLogOfAPanic(t *testing.T) {
 	t.Parallel()
-	for name, value := range map[string]any{"text": "hunter2", "error": errors.New("hunter2"), "nil": (*silent)(nil)} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w, clock, l := newWorld(t), newSteps(), &logged{}
-			w.handle = func(_ context.Context, _ pgx.Tx, e eventstore.RecordedEvent) (err error) {
-				defer func() {
-					if r := recover(); r != nil {
-						err = Panicked("test: a handler", r)
-					}
-				}()
-				if string(e.Data) == "a1" {
-					runsIntoIt(value)
-				}
-				return nil
+	w, clock, l := newWorld(t), newSteps(), &logged{}
+	panics := map[string]any{"text": "hunter2", "error": errors.New("hunter2"), "nil": (*silent)(nil)}
+	w.handle = func(_ context.Context, _ pgx.Tx, e eventstore.RecordedEvent) (err error) {
+		defer func() {
+			if r := recover(); r != nil {
+				err = Panicked("test: a handler", r)
 			}
-			w.run(w.worker(Config{Clock: clock.time, Attempts: 3, Logger: l.logger()}))
-			w.append("a", "a1")
-			w.eventually("it is parked", func() bool { clock.step(time.Minute); return len(l.with(saysParked)) == 1 })
-			lines := l.with(saysPanicked)
-			if len(lines) != 1 || !strings.Contains(lines[0], "level=ERROR") || !strings.Contains(lines[0], "consumer.runsIntoIt") || strings.Contains(lines[0], "0x") {
-				t.Errorf("%q", lines)
-			}
-			if all := l.with("hunter2"); len(all) > 0 {
-				t.Errorf("%q", all)
-			}
-		})
+		}()
+		if value, ok := panics[string(e.Data)]; ok {
+			runsIntoIt(value)
+		}
+		return nil
+	}
+	w.run(w.worker(Config{Clock: clock.time, Attempts: 3, Logger: l.logger()}))
+	for name := range panics {
+		w.append(name, name)
+	}
+	w.eventually("all are parked", func() bool { clock.step(time.Minute); return len(l.with(saysParked)) == len(panics) })
+	lines := l.with(saysPanicked)
+	if len(lines) != len(panics) {
+		t.Errorf("%q", lines)
+	}
+	for _, line := range lines {
+		if !strings.Contains(line, "level=ERROR") || !strings.Contains(line, "consumer.runsIntoIt") || strings.Contains(line, "0x") {
+			t.Errorf("%q", line)
+		}
+	}
+	if all := l.with("hunter2"); len(all) > 0 {
+		t.Errorf("%q", all)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/testscale"
 	"github.com/daybook-go/daybook/outbox/deadletter"
 )
 
@@ -80,14 +81,14 @@ func TestOperatorsAgainstOwners(t *testing.T) {
 		})
 	}
 	n, keys := 0, map[string][]int{}
-	for i := range 400 {
+	for i := range max(testscale.N(400), 100) {
 		key := fmt.Sprint("k", rand.IntN(6))
 		for range 1 + rand.IntN(3) {
 			n++
 			keys["s-"+key] = append(keys["s-"+key], n)
 			w.append(key, strconv.Itoa(n))
 		}
-		if i%40 == 0 {
+		if i%20 == 0 {
 			w.exec("UPDATE daybook.segments SET expires_at = '-infinity', owner = '' WHERE consumer = $1", testConsumer)
 		}
 	}
