@@ -16,15 +16,17 @@ import (
 	"github.com/daybook-go/daybook/eventstore/postgres"
 	"github.com/daybook-go/daybook/internal/retry"
 	"github.com/daybook-go/daybook/saga"
+	"github.com/daybook-go/daybook/saga/schedule"
 )
 
 func statusCommand(s *settings) *cobra.Command {
 	var over time.Duration
 	command := &cobra.Command{
 		Use:   "status",
-		Short: "Show the schema version, the head of the log and who holds it, every consumer, and what sagas have under way",
-		Long: `Show the schema version, the head of the log and who holds it, every consumer, and
-what sagas have under way.
+		Short: "Show the schema version, the head of the log and who holds it, every consumer, what sagas have under way, and how schedules do",
+		Long: `Show the schema version, the head of the log and who holds it, every consumer,
+what sagas have under way, how many schedules there are, and which of them are
+late or have failed the last time.
 
 With --over it looks twice and also says how long each consumer needs for what it
 is behind, if all goes on as it did in between: behind ÷ (rate − arrivals).`,
@@ -46,7 +48,14 @@ is behind, if all goes on as it did in between: behind ÷ (rate − arrivals).`,
 					if err != nil {
 						return err
 					}
-					return printCounts(s.out, counts, time.Now())
+					if err := printCounts(s.out, counts, time.Now()); err != nil {
+						return err
+					}
+					schedules, err := schedule.Summarize(cmd.Context(), pool, schedule.InSchema(s.schema), schedule.AtMost(troubled))
+					if err != nil {
+						return err
+					}
+					return printSchedules(s.out, schedules, time.Now())
 				}
 				began := time.Now()
 				timer := time.NewTimer(over)
