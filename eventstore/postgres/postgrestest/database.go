@@ -41,7 +41,7 @@ func createDatabase(ctx context.Context, admin string, migrated bool, cfg postgr
 		}
 	}
 	db := database{admin: admin, name: newName(time.Now())}
-	return db, withAdmin(ctx, admin, func(conn *pgx.Conn) error {
+	return db, admins.with(ctx, admin, func(conn *pgx.Conn) error {
 		return create(ctx, conn, db.name, template)
 	})
 }
@@ -71,7 +71,7 @@ func (db database) connect(ctx context.Context, cfg config) (*pgxpool.Pool, erro
 
 // drop removes the database and ends whatever still uses it.
 func (db database) drop(ctx context.Context) error {
-	return withAdmin(ctx, db.admin, func(conn *pgx.Conn) error {
+	return admins.with(ctx, db.admin, func(conn *pgx.Conn) error {
 		err := drop(ctx, conn, db.name)
 		var pg *pgconn.PgError
 		if !errors.As(err, &pg) || pg.Code != "55006" {
@@ -110,8 +110,7 @@ func (db database) rollBackPrepared(ctx context.Context) error {
 	})
 }
 
-// withAdmin runs a function on a connection of its own: an idle pool would be
-// one more thing for the leak detectors of tests to find.
+// withAdmin runs a function on a connection of its own, which ends with it.
 func withAdmin(ctx context.Context, url string, do func(*pgx.Conn) error) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {

@@ -2,9 +2,11 @@ package postgrestest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -106,6 +108,62 @@ func TestAConnectionThatIsNotGivenBackIsReported(t *testing.T) {
 		t.Error("a pool with a connection in use was closed")
 	}
 	conn.Release()
+}
+
+// Connections are used again, and one that has broken meanwhile is replaced.
+func TestAdminConnectionsAreKept(t *testing.T) {
+	t.Parallel()
+	url := URL(Empty(t))
+	kept := adminConns{idle: map[string][]*pgx.Conn{}}
+	pid := func() (pid uint32) {
+		if err := kept.with(t.Context(), url, func(conn *pgx.Conn) error {
+			pid = conn.PgConn().PID()
+			return conn.Ping(t.Context())
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return pid
+	}
+	first := pid()
+	if second := pid(); second != first {
+		t.Errorf("connected again: %d, then %d", first, second)
+	}
+	if err := withAdmin(t.Context(), url, func(conn *pgx.Conn) error {
+		_, err := conn.Exec(t.Context(), `SELECT pg_terminate_backend($1)`, int64(first))
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	third := pid()
+	if third == first {
+		t.Error("a session that was ended goes on")
+	}
+	failed := errors.New("failed")
+	if err := kept.with(t.Context(), url, func(*pgx.Conn) error { return failed }); !errors.Is(err, failed) {
+		t.Errorf("got %v", err)
+	}
+	if fourth := pid(); fourth == third {
+		t.Error("a connection is kept after an error")
+	}
+	var all sync.WaitGroup
+	start := make(chan struct{})
+	for range 5 {
+		all.Go(func() {
+			if err := kept.with(t.Context(), url, func(*pgx.Conn) error { <-start; return nil }); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	close(start)
+	all.Wait()
+	if n := len(kept.idle[url]); n < 1 || n > keptAdmins {
+		t.Errorf("%d connections are kept, at most %d should be", n, keptAdmins)
+	}
+	for _, conn := range kept.idle[url] {
+		if err := conn.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 func TestAbandonedDatabases(t *testing.T) {
