@@ -2,6 +2,7 @@ package saga
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -34,7 +35,14 @@ type settlement struct {
 	mu     sync.Mutex
 	before time.Time // what was recorded before that is taken
 	looked time.Time // when that was found, by the clock of the process
+	mark   *mark     // of a look at which transactions were under way that had begun to append
 	waits  bool      // timers wait
+}
+
+// mark is a moment of the log.
+type mark struct {
+	at    time.Time
+	drawn int64 // the last position that was drawn at that time
 }
 
 func (s *settlement) reads(schema string, events, replies Source) {
@@ -43,9 +51,10 @@ func (s *settlement) reads(schema string, events, replies Source) {
 }
 
 // settle says which of some timers, in the order of their due times, may fire. Time decides only what nothing else has
-// decided before: a timer waits until all events and replies that were recorded before it was due are taken. What comes after
+// decided before: a timer waits until all events and replies that were recorded before it was due are taken, also those that
+// are not committed, or that readers do not see because a transaction that appended before them has not ended. What comes after
 // that does not hold it up, so that constant load puts off none for ever. While nobody takes events timers wait, since an
-// answer cannot be taken then.
+// answer cannot be taken then. What is set aside as a letter counts as taken.
 //
 // It returns as soon as some may fire, else after a while with none.
 func (u *unit) settle(ctx context.Context, db *pgxpool.Pool, due []timers.Timer) (ready, later []timers.Timer, err error) {
@@ -91,53 +100,68 @@ func (u *unit) waiting(waits bool, cause error) {
 func (u *unit) settled(ctx context.Context, db *pgxpool.Pool, due []timers.Timer) (int, error) {
 	s := &u.settlement
 	s.mu.Lock()
-	before, fresh := s.before, time.Since(s.looked) < settledFor
+	before, fresh, earlier := s.before, time.Since(s.looked) < settledFor, s.mark
 	s.mu.Unlock()
 	if fresh && due[len(due)-1].Due.Before(before) {
 		return len(due), nil
 	}
 	looked := time.Now()
-	now, open, err := u.untaken(ctx, db)
-	switch {
-	case err != nil:
+	o, err := u.outlook(ctx, db, earlier)
+	if err != nil {
 		return 0, err
-	case u.cfg.Clock != nil && open != nil: // due times are by another clock than those of events
+	}
+	s.mu.Lock()
+	s.mark = o.next
+	if o.known {
+		s.before, s.looked = o.before, looked
+	}
+	s.mu.Unlock()
+	switch {
+	case !o.known:
+		return 0, errWriting
+	case u.cfg.Clock != nil && o.open: // due times are by another clock than those of events
 		return 0, nil
 	case u.cfg.Clock != nil:
 		return len(due), nil
-	case open != nil:
-		before = *open
-	default:
-		before = now
-	}
-	s.mu.Lock()
-	s.before, s.looked = before, looked
-	s.mu.Unlock()
-	if open == nil {
-		return len(due), nil
 	}
 	for n, timer := range due {
-		if !timer.Due.Before(before) {
+		if !timer.Due.Before(o.before) {
 			return n, nil
 		}
 	}
 	return len(due), nil
 }
 
-// untaken looks for what the saga has not taken of events and replies: it returns when the first was recorded, nil when there
-// is nothing, and the database's time before the look.
-func (u *unit) untaken(ctx context.Context, db *pgxpool.Pool) (now time.Time, open *time.Time, err error) {
+var errWriting = errors.New("a transaction that has appended has not ended: `daybook status` says whose it is")
+
+// outlook is what a look has found.
+type outlook struct {
+	known  bool      // everything that was recorded until some time can be read
+	before time.Time // what was recorded before that is taken
+	open   bool      // something is not taken
+	next   *mark     // for the next look
+}
+
+// outlook looks for what the saga has not taken of events and replies. While transactions that had begun to append at the
+// earlier look are under way, and at this one, nothing is known.
+func (u *unit) outlook(ctx context.Context, db *pgxpool.Pool, earlier *mark) (o outlook, err error) {
 	names := []string{consumerName(u.name), repliesName(u.name)}
-	rows, err := db.Query(ctx, u.settlement.sql, names, consumerVersion, u.name)
+	var drawn *int64
+	if earlier != nil {
+		drawn = &earlier.drawn
+	}
+	rows, err := db.Query(ctx, u.settlement.sql, names, consumerVersion, u.name, drawn)
 	if err != nil {
-		return now, nil, fmt.Errorf("saga: read how far %q is: %w", u.name, err)
+		return o, fmt.Errorf("saga: read how far %q is: %w", u.name, err)
 	}
 	var types []string // also those that a newer version reads, which is not here: a timer of it is kept behind what it answers
+	var now mark
+	var writing, still bool
 	places, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r reached, err error) {
 		var floor *int64
 		var partitions []int
 		var applied []int64
-		if err := row.Scan(&floor, &partitions, &applied, &r.at, &types); err != nil {
+		if err := row.Scan(&floor, &partitions, &applied, &types, &now.at, &now.drawn, &writing, &still); err != nil {
 			return r, err
 		}
 		if floor == nil {
@@ -150,25 +174,40 @@ func (u *unit) untaken(ctx context.Context, db *pgxpool.Pool) (now time.Time, op
 		return r, nil
 	})
 	if err != nil {
-		return now, nil, fmt.Errorf("saga: read how far %q is: %w", u.name, err)
+		return o, fmt.Errorf("saga: read how far %q is: %w", u.name, err)
+	}
+	switch {
+	case !writing:
+		o.known, o.before = true, now.at
+	case earlier == nil:
+		o.next = &now
+	case still:
+		o.next = earlier
+	default:
+		o.known, o.before, o.next = true, earlier.at, &now
 	}
 	for n, filter := range []eventstore.Filter{{Types: types}, {}} {
+		if !o.known {
+			break
+		}
 		at, err := places[n].untaken(ctx, u.settlement.sources[n], filter)
 		if err != nil {
-			return now, nil, fmt.Errorf("saga: look for what %s has not read: %w", names[n], err)
+			return o, fmt.Errorf("saga: look for what %s has not read: %w", names[n], err)
 		}
-		if at != nil && (open == nil || at.Before(*open)) {
-			open = at
+		if at != nil {
+			o.open = true
+			if at.Before(o.before) {
+				o.before = *at
+			}
 		}
 	}
-	return places[0].at, open, nil
+	return o, nil
 }
 
 // reached is how far a consumer is, by what is committed.
 type reached struct {
 	floor int64
 	ahead map[int]int64 // by partition, where one is beyond the floor
-	at    time.Time
 }
 
 // untaken reads the source as the consumer will. What a page leaves out because it has reached the end is not there yet; a
@@ -195,9 +234,14 @@ func (r reached) untaken(ctx context.Context, source Source, filter eventstore.F
 	return &time.Time{}, nil
 }
 
+// reachedSQL reads the clock first, then the last position drawn, and then who has registered to write until then.
 const reachedSQL = `
+WITH m AS MATERIALIZED (
+  SELECT d.at, d.drawn, {schema}.writing_since(d.drawn) AS writing, coalesce({schema}.writing_since($4), false) AS still
+    FROM (SELECT n.at, coalesce(pg_sequence_last_value('{schema}.log_position'::regclass), 0) AS drawn
+            FROM (SELECT clock_timestamp() AS at OFFSET 0) n OFFSET 0) d)
 SELECT (SELECT min(g.floor) FROM {schema}.segments g WHERE g.consumer = c.name AND g.version = $2),
        ARRAY(SELECT p.partition FROM {schema}.checkpoints p WHERE p.consumer = c.name AND p.version = $2 AND p.topic = '' ORDER BY p.partition),
        ARRAY(SELECT p.applied FROM {schema}.checkpoints p WHERE p.consumer = c.name AND p.version = $2 AND p.topic = '' ORDER BY p.partition),
-       clock_timestamp(), (SELECT n.types FROM {schema}.saga_names n WHERE n.saga = $3)
-  FROM unnest($1::text[]) WITH ORDINALITY c(name, nth) ORDER BY c.nth`
+       (SELECT n.types FROM {schema}.saga_names n WHERE n.saga = $3), m.at, m.drawn, m.writing, m.still
+  FROM unnest($1::text[]) WITH ORDINALITY c(name, nth), m ORDER BY c.nth`

@@ -2,10 +2,15 @@ package saga
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/internal/flow"
@@ -105,6 +110,112 @@ func TestTimersWaitForNothingElse(t *testing.T) {
 	w.start(w.manager(quick(), script(1)))
 	w.sees("x", 1, "opened; timer late")
 	w.sees("y", 1, "opened; timer later")
+}
+
+// writes appends an event in a transaction, which the caller ends.
+func (w *scriptWorld) writes(ctx context.Context, stream string, event any) (pgx.Tx, error) {
+	d, err := scriptEvents.Encode(event)
+	if err != nil {
+		return nil, err
+	}
+	tx, err := w.pool.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	_, err = w.store.WithTx(tx).Append(ctx, eventstore.To(eventstore.StreamID{Category: "script", ID: stream}, eventstore.AnyVersion, d))
+	if err != nil {
+		_ = tx.Rollback(ctx)
+	}
+	return tx, err
+}
+
+// An answer that was recorded before a timer was due takes effect before it, also when it is not committed yet, and when a
+// transaction of somebody else keeps readers from seeing it.
+func TestTimersWaitForWhatIsWritten(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]func(w *scriptWorld) (pgx.Tx, error){
+		"not committed": func(w *scriptWorld) (pgx.Tx, error) {
+			return w.writes(t.Context(), "pokes", poked{"x", []string{"cancel deadline"}})
+		},
+		"behind the head": func(w *scriptWorld) (pgx.Tx, error) {
+			tx, err := w.writes(t.Context(), "other", poked{})
+			w.poke("x", "cancel deadline")
+			return tx, err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newScriptWorld(t, script(1))
+			var lines journal
+			cfg := quick()
+			cfg.Logger = slog.New(slog.NewTextHandler(&lines, nil))
+			m := w.manager(cfg, script(1))
+			w.start(m)
+			w.open("x", "timer deadline 1h")
+			w.sees("x", 1, "opened")
+			tx, err := answer(w)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = tx.Rollback(context.Background()) }()
+			w.overdue(1)
+			livetest.Eventually(t, "the timer waits", func() bool {
+				if n := m.Stats()[0].TimersFired; n != 0 {
+					t.Fatalf("%d timers have fired: %s", n, w.log("x", 1))
+				}
+				return lines.has("timers that are due wait") && lines.has("has not ended")
+			})
+			if err := tx.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			w.sees("x", 1, "opened; poked")
+			w.becomes("timers that are left", "0", "SELECT count(*)::text FROM daybook.timers")
+			w.open("y", "timer soon 1ms") // it does not wait any more
+			w.sees("y", 1, "opened; timer soon")
+			if n := m.Stats()[0].TimersFired; n != 1 || w.log("x", 1) != "opened; poked" {
+				t.Errorf("%d timers have fired, and it has seen %s", n, w.log("x", 1))
+			}
+		})
+	}
+}
+
+// Transactions that begin to append behind a timer's due time do not hold it up, however many follow each other.
+func TestTimersWaitForNoConstantLoad(t *testing.T) {
+	t.Parallel()
+	w := newScriptWorld(t, script(1))
+	stop := w.start(w.manager(quick(), script(1)))
+	w.open("x", "timer late 1h")
+	w.sees("x", 1, "opened")
+	stop()
+	w.overdue(1)
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	begun, load := make(chan struct{}), make(chan error, 1)
+	go func() { // one at least is always under way
+		var tx pgx.Tx
+		for n := 0; ; n++ {
+			next, err := w.writes(context.Background(), fmt.Sprint("load-", n), poked{})
+			if n == 0 {
+				close(begun)
+			} else {
+				err = errors.Join(err, tx.Commit(context.Background()))
+			}
+			if tx = next; err == nil && ctx.Err() != nil {
+				err = tx.Commit(context.Background())
+			}
+			if err != nil || ctx.Err() != nil {
+				load <- err
+				return
+			}
+		}
+	}()
+	<-begun
+	w.start(w.manager(quick(), script(1)))
+	w.sees("x", 1, "opened; timer late")
+	end()
+	if err := <-load; err != nil {
+		t.Error(err)
+	}
 }
 
 // What waits is given back with no attempt counted, and costs next to nothing.

@@ -153,3 +153,12 @@ CREATE TABLE {schema}.saga_plan_items (
 CREATE INDEX saga_plan_items_open ON {schema}.saga_plan_items (plan, item) WHERE state = 'open';
 -- What was decided for an instance.
 CREATE INDEX saga_plan_items_key ON {schema}.saga_plan_items (key, run);
+
+-- Whether a transaction is under way that had registered to write (see register_position) when p_drawn was the last position
+-- drawn, or before. What was recorded until then may not be there yet, or lie behind the safe head. Timers must not overtake it.
+CREATE FUNCTION {schema}.writing_since(p_drawn bigint) RETURNS boolean LANGUAGE sql AS $$
+  SELECT EXISTS (SELECT FROM pg_locks l
+   WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2 AND l.classid = '{schema}.log_position'::regclass::oid
+     AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+     AND ((p_drawn - l.objid::bigint + 16777216) & 2147483647) >= 16777216)
+$$;
