@@ -267,7 +267,7 @@ func herdFigures(ctx context.Context, e *env) ([]figure, error) {
 // The least that takes each due timer: no token, no lease that others respect, no thought of who claims beside it. Plan and
 // index are those of claims by timers.
 const (
-	plainPlanSQL  = `SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off`
+	plainPlanSQL  = `SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; SET jit = off`
 	plainClaimSQL = `
 UPDATE daybook.timers SET owner = 'bench', visible_at = clock_timestamp() + interval '1 hour'
  WHERE ctid = ANY(ARRAY(SELECT ctid FROM daybook.timers WHERE queue || '' = $1 AND visible_at <= now() ORDER BY visible_at, id + 0 LIMIT $2))

@@ -126,7 +126,7 @@ func queueChanges(b *pgx.Batch, c *parking.Changes, n *noting) {
 		return
 	}
 	// Nothing of the user's is planned any more in this transaction.
-	b.Queue("SELECT set_config('enable_seqscan', 'off', true)").QueryRow(func(pgx.Row) error { n.begun = true; return nil })
+	b.Queue("SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)").QueryRow(func(pgx.Row) error { n.begun = true; return nil })
 	c.Queue(b)
 	b.Queue("SELECT 1").QueryRow(func(pgx.Row) error { n.ended = true; return nil })
 }

@@ -55,7 +55,7 @@ func (t *Tenure) Commit(to eventstore.Position, queue func(*pgx.Batch)) error {
 // CommitWith is [Tenure.Commit] together with changes to what is set aside, which may be nil.
 func (t *Tenure) CommitWith(to eventstore.Position, c *parking.Changes, queue func(*pgx.Batch)) error {
 	return t.commit(ProgressAt(to), c, func(b *pgx.Batch) {
-		b.Queue("SELECT set_config('synchronous_commit', 'off', true), set_config('enable_seqscan', 'off', true)")
+		b.Queue("SELECT set_config('synchronous_commit', 'off', true), set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)")
 		queue(b)
 	})
 }

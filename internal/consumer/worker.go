@@ -196,9 +196,9 @@ func settingsSQL(lease time.Duration, relaxed bool) string {
 		"set_config('lock_timeout', '%d', true)", ms, ms, max(ms/2, 1))
 	if relaxed {
 		// Only for the tables of views: their plans must not turn into scans when a table was analysed while it was empty,
-		// nor be made anew for each batch, which takes longer than running them. And a commit that a crash takes back is
-		// applied again from the log.
-		sql += ", set_config('enable_seqscan', 'off', true), set_config('synchronous_commit', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)"
+		// nor be made anew for each batch, which takes longer than running them, nor be compiled because what is off makes
+		// them look dear (jit). And a commit that a crash takes back is applied again from the log.
+		sql += ", set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true), set_config('synchronous_commit', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)"
 	}
 	return sql
 }

@@ -135,12 +135,14 @@ func keysOf(timers []Timer) keys {
 }
 
 const (
-	// Plans that were made while the table was empty must not read it whole when it has grown.
-	indexesSQL = `SELECT set_config('enable_seqscan', 'off', true)`
+	// Plans that were made while the table was empty must not read it whole when it has grown, and none is compiled because
+	// what is off makes it look dear (jit).
+	indexesSQL = `SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)`
 
 	// What is due is read in the order of the index, and no further than the limit, however few the planner believes there
 	// are; and it is put together with what was claimed by a hash.
-	inOrderSQL = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true), set_config('enable_nestloop', 'off', true)`
+	inOrderSQL = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true), set_config('enable_nestloop', 'off', true),
+  set_config('jit', 'off', true)`
 
 	// The clock is read once, in a subquery: a volatile function would keep the index from ending the scan. Leases are not
 	// claimed ahead of their ends. Rows that another transaction has changed since the statement began are left out by the

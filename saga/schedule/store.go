@@ -72,8 +72,8 @@ func in(schema, sql string) string {
 }
 
 // briefly is what a short transaction begins with: what it locks, others need, so the server ends it when this process
-// stands still, and plans that were made for empty tables are not kept.
-const briefly = `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL idle_in_transaction_session_timeout = 10000; SET LOCAL enable_seqscan = off`
+// stands still, and plans that were made for empty tables are not kept, nor compiled because they look dear.
+const briefly = `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL idle_in_transaction_session_timeout = 10000; SET LOCAL enable_seqscan = off; SET LOCAL jit = off`
 
 func (r *Runner) inTx(ctx context.Context, f func(tx pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, r.pool, pgx.TxOptions{BeginQuery: briefly}, f)
