@@ -78,7 +78,8 @@
 //     that has kept an event that its version does not read passes it by.
 //   - Raise Version when steps are added, removed, renamed or moved, or when answers change. Functions may be corrected in place.
 //   - Members of a group that are being undone in order to be tried again, when the saga turns around, are undone side by side.
-//   - The pivot without an Undo whose command was given up leaves the instance stuck: only people can find out what became of it.
+//   - The pivot without an Undo whose command was given up leaves the instance stuck: people must find out what became of it,
+//     unless one of its answers comes after all, which decides.
 //   - A success of an attempt that another has replaced is undone by one command, which is tried as often as the dispatcher tries
 //     it, and then is a dead letter.
 //   - State and steps are written whole at each reaction; keep the state small, and ids in it instead of documents.

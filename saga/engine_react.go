@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"reflect"
+	"time"
 
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/internal/flow"
@@ -35,12 +36,18 @@ func (c *course) event() error {
 	if answer.outcome == succeeded {
 		return c.success(step, s, intent, answer)
 	}
-	if intent != s.Intent || s.State != flow.Waiting {
+	// Of the pivot whose command was given up nobody knew what became of it; now it is known.
+	nobodyKnew := s.State == flow.Refused && c.i.State == flow.Running && !step.behind
+	if intent != s.Intent || s.State != flow.Waiting && !nobodyKnew {
 		c.ignore(step.name, fmt.Sprintf("%s, when the step was %s", e.Type, s.State))
 		return nil
 	}
 	if err := c.fold(answer); err != nil {
 		return err
+	}
+	if nobodyKnew {
+		s.EndedAt = time.Time{}
+		c.unstick(step.name)
 	}
 	if answer.outcome == refused {
 		return c.refuse(step, s, e.Type)

@@ -121,6 +121,18 @@ func TestGivenUpByTheDispatcher(t *testing.T) {
 		WhenOperator(sagatest.Retry, "hand-over").ThenSends(handOver{}).ThenRunning()
 	delivering(t, checkoutDefinition).WhenReply("hand-over", saga.ReplyFailed).ThenStuck("dead_letter").
 		WhenOperator(sagatest.Refuse, "hand-over").ThenCompensates("take-payment", "reserve-stock").ThenCompensated()
+	// An answer that comes after all decides for them, and is noted.
+	delivering(t, checkoutDefinition).WhenReply("hand-over", saga.ReplyFailed).ThenStuck("dead_letter").
+		When(noCarrier{}).ThenCompensates("take-payment", "reserve-stock").ThenCompensated()
+	delivering(t, checkoutDefinition).WhenReply("hand-over", saga.ReplyFailed).ThenStuck("dead_letter").
+		When(shipped{}).ThenSends(invoice{}, tell{}).ThenRunning()
+	again := changed(func(p *saga.Process[shop]) {
+		p.Steps[2].Failed, p.Steps[2].Retry = answers{saga.On(same[invoiceFailed])}, saga.Retry{Attempts: 2}
+	})
+	delivering(t, again).WhenReply("hand-over", saga.ReplyFailed).ThenStuck("dead_letter").
+		When(invoiceFailed{}).ThenNothing().ThenRunning().ThenAwaits("the next attempt of hand-over").
+		After(time.Minute).ThenSends(handOver{}).WhenReply("hand-over", saga.ReplyFailed).ThenStuck("dead_letter").
+		When(invoiceFailed{}).ThenCompensates("take-payment", "reserve-stock").ThenCompensated()
 	// Behind the pivot, for ever.
 	delivering(t, checkoutDefinition).Given(shipped{}, told{}).WhenReply("invoice", saga.ReplyFailed).ThenNothing().
 		After(time.Minute).ThenSends(invoice{})
