@@ -325,10 +325,17 @@ func TestEnqueueLeavesSettings(t *testing.T) {
 // With a driver that prepares nothing, as behind a pooler, texts and bytes arrive as they are.
 func TestEnqueueInEveryQueryMode(t *testing.T) {
 	t.Parallel()
+	shared := postgrestest.New(t)
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
-		pool := postgrestest.New(t, postgrestest.WithPoolConfig(func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode }))
+		cfg := shared.Config()
+		cfg.ConnConfig.DefaultQueryExecMode = mode
+		pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(pool.Close)
 		tx := begin(t, pool, pgx.TxOptions{})
-		m := Message{Topic: "t", Key: `k'"\`, Type: `a,{}"`, Data: []byte{0, '\\', '"', 255}}
+		m := Message{Topic: "t", Key: `k'"\` + mode.String(), Type: `a,{}"`, Data: []byte{0, '\\', '"', 255}}
 		if err := Enqueue(t.Context(), tx, m, Message{Topic: "t", Key: "k", Type: "x"}); err != nil {
 			t.Errorf("%v: %v", mode, err)
 			continue

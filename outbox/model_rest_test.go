@@ -11,7 +11,8 @@ func (r *modelRun) rest() {
 	for _, relay := range r.relays {
 		relay.frozen = false
 	}
-	for still, last := 0, (modelProgress{}); still < 100; still++ {
+	// A consumer that receives nothing asks the store after a dozen of these.
+	for still, last := 0, (modelProgress{}); still < 50; still++ {
 		for _, relay := range r.relays {
 			relay.step()
 		}

@@ -19,7 +19,11 @@ import (
 func TestRelaysJoinAndLeave(t *testing.T) {
 	t.Parallel()
 	const lease = 6 * time.Second // with heartbeats of 2 s
-	for _, n := range []int{2, 3, 4, 7} {
+	numbers := []int{2, 3, 4, 7}
+	if testscale.Factor() < 1 { // one that does not divide the segments, and more than there are
+		numbers = []int{3, 7}
+	}
+	for _, n := range numbers {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
 			w := newRelayWorld(t)

@@ -13,7 +13,6 @@ import (
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/internal/consumer"
 	"github.com/daybook-go/daybook/internal/livetest"
-	"github.com/daybook-go/daybook/internal/testscale"
 )
 
 // timedPublisher knows how long the broker was held by one message.
@@ -69,9 +68,9 @@ func heap() int {
 // memory. Not parallel: it measures the heap.
 func TestStreamMemoryIsFlat(t *testing.T) {
 	w := newRelayWorld(t)
-	n := testscale.N(1_000_000)
-	for left := n; left > 0; left -= 50_000 {
-		w.send(min(left, 50_000), "t", left%64)
+	n := manyMessages()
+	for left := n; left > 0; left -= 25_000 {
+		w.send(min(left, 25_000), "t", left%64)
 	}
 	w.exec("UPDATE daybook.outbox SET data = data || convert_to(repeat('x', 300), 'UTF8') WHERE first_position % 2 = 0")
 	w.follow("reader", 0) // the outbox waits for it

@@ -12,6 +12,7 @@ import (
 
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/internal/consumer"
+	"github.com/daybook-go/daybook/internal/testscale"
 )
 
 // withKeys gives the messages of each partition to several keys.
@@ -75,7 +76,7 @@ func setAside(random *rand.Rand, rows *fakeRows, messages []eventstore.OutboxMes
 // order of its partition, from buffers and batches of any size.
 func TestSubscriptionFillsMarkers(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(200) {
+	for seed := range uint64(testscale.N(400)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {

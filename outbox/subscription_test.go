@@ -17,6 +17,7 @@ import (
 
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/internal/consumer"
+	"github.com/daybook-go/daybook/internal/testscale"
 )
 
 // run follows a subscription as a worker does, and checks each batch: events of a partition rise, none lies at or below
@@ -103,7 +104,7 @@ func newTestSubscription(t *testing.T, rows Rows, subscriber message.Subscriber,
 
 func TestSubscriptionMakesGoodWhatABrokerDoes(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(200) {
+	for seed := range uint64(testscale.N(400)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
