@@ -114,31 +114,32 @@ func TestRetriesUntilItWorks(t *testing.T) {
 // R-DL11: only the runner's own context means the end; a handler's is a failure like any other.
 func TestContextErrorsOfHandlersAreFailures(t *testing.T) {
 	t.Parallel()
-	for name, cause := range map[string]error{"canceled": context.Canceled, "deadline": context.DeadlineExceeded} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p := logged("ctx_"+name, func(context.Context, pgx.Tx, Event[added]) error { return fmt.Errorf("call: %w", cause) })
-			w := newWorld(t, p)
-			w.append("s", added{1})
-			r := w.runner(Config{OnFailure: Stop, Attempts: 2}, p)
-			w.start(r)
-			if reason := stopped(t, r, 0); !strings.Contains(reason, cause.Error()) || !strings.Contains(reason, "2 times") {
-				t.Errorf("reason is %q", reason)
-			}
-		})
+	causes := []error{context.Canceled, context.DeadlineExceeded}
+	var all []Definition
+	for i, cause := range causes {
+		all = append(all, logged(fmt.Sprint("ctx_", i), func(context.Context, pgx.Tx, Event[added]) error { return fmt.Errorf("call: %w", cause) }))
+	}
+	w := newWorld(t, all...)
+	w.append("s", added{1})
+	r := w.runner(Config{OnFailure: Stop, Attempts: 2}, all...)
+	w.start(r)
+	for i, cause := range causes {
+		if reason := stopped(t, r, i); !strings.Contains(reason, cause.Error()) || !strings.Contains(reason, "2 times") {
+			t.Errorf("reason is %q", reason)
+		}
 	}
 }
 
 // What handlers must not do, and what they may.
 func TestHandlersAndTheirTransaction(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
+	cases := map[string]struct {
 		handler func(ctx context.Context, tx pgx.Tx, e Event[added]) error
 		reason  string // empty: works
 	}{
 		"commit":   {func(ctx context.Context, tx pgx.Tx, _ Event[added]) error { return tx.Commit(ctx) }, "return nil to commit"},
 		"rollback": {func(ctx context.Context, tx pgx.Tx, _ Event[added]) error { return tx.Rollback(ctx) }, "return nil to commit"},
-		"by hand": {func(ctx context.Context, tx pgx.Tx, _ Event[added]) error {
+		"by_hand": {func(ctx context.Context, tx pgx.Tx, _ Event[added]) error {
 			_, err := tx.Exec(ctx, "rollback")
 			return err
 		}, "ended the transaction by itself"},
@@ -164,25 +165,28 @@ func TestHandlersAndTheirTransaction(t *testing.T) {
 			}
 			return err
 		}, "late_n_key"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p := logged("tx_"+strings.ReplaceAll(name, " ", "_"), c.handler)
-			w := newWorld(t, p)
-			token := w.append("s", added{1}, added{2})
-			r := w.runner(Config{OnFailure: Stop, Attempts: 2}, p)
-			w.start(r)
-			if c.reason == "" {
-				w.wait(token, p)
-				return
-			}
-			if reason := stopped(t, r, 0); !strings.Contains(reason, c.reason) || !strings.Contains(reason, `"test-s" version 1`) {
-				t.Errorf("reason is %q, want %q at version 1", reason, c.reason)
-			}
-			if n := ask[int](w, "SELECT count(*)::int FROM "+p.Name); n != 0 {
-				t.Errorf("%d rows were left", n)
-			}
-		})
+	}
+	var all []Definition
+	var names []string
+	for name, c := range cases {
+		all, names = append(all, logged("tx_"+name, c.handler)), append(names, name)
+	}
+	w := newWorld(t, all...)
+	token := w.append("s", added{1}, added{2})
+	r := w.runner(Config{OnFailure: Stop, Attempts: 2}, all...)
+	w.start(r)
+	for i, name := range names {
+		c := cases[name]
+		if c.reason == "" {
+			w.wait(token, all[i])
+			continue
+		}
+		if reason := stopped(t, r, i); !strings.Contains(reason, c.reason) || !strings.Contains(reason, `"test-s" version 1`) {
+			t.Errorf("%s: reason is %q, want %q at version 1", name, reason, c.reason)
+		}
+		if n := ask[int](w, "SELECT count(*)::int FROM tx_"+name); n != 0 {
+			t.Errorf("%s: %d rows were left", name, n)
+		}
 	}
 }
 

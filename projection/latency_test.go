@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/daybook-go/daybook/internal/testscale"
 )
 
 // TestVisibleSoon measures command to visible on an idle store against the round trip of SELECT 1 in the same run. The
@@ -19,7 +21,7 @@ func TestVisibleSoon(t *testing.T) {
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = w.store.Run(running) }()
 	defer func() { stop(); <-ended }()
-	const rounds = 200
+	rounds := max(testscale.N(200), 50)
 	var visible, trip, appended []time.Duration
 	for range rounds {
 		began := time.Now()

@@ -169,6 +169,23 @@ func mustBe[E error](t testing.TB, err error) E {
 	return e
 }
 
+// rounds is how often something is done whose full number is large: below the full size half of what the scale says, because
+// what each round costs, a process or a database, is far more than what it shows.
+func rounds(full int) int {
+	if testscale.Factor() < 1 {
+		return max(testscale.N(full)/2, 1)
+	}
+	return testscale.N(full)
+}
+
+// visits is how often a process is killed at each place.
+func visits() int {
+	if testscale.Factor() < 1 {
+		return 2
+	}
+	return 3
+}
+
 func TestMain(m *testing.M) {
 	if place := os.Getenv(childEnv); place != "" {
 		if err := child(place); err != nil {

@@ -18,26 +18,21 @@ func TestStackOfAPanicIsLogged(t *testing.T) {
 	t.Parallel()
 	v := counts("panicking")
 	v.Folds = []Fold[string, count]{On(ByStream, func(s count, _ Event[added]) count { runsIntoIt(); return s })}
-	for name, d := range map[string]Definition{
-		"fold":    v,
-		"handler": logged("falls_over", func(context.Context, pgx.Tx, Event[added]) error { runsIntoIt(); return nil }),
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t, d)
-			w.append("s", added{1})
-			var l livetest.Lines
-			w.start(w.runner(Config{Attempts: 1, Logger: l.Logger()}, d))
-			livetest.Eventually(t, "both are logged", func() bool {
-				return strings.Contains(l.String(), "sequence is parked") && strings.Contains(l.String(), "handler panicked")
-			})
-			text := l.String()
-			if strings.Count(text, "handler panicked") != 1 || strings.Count(text, "projection.runsIntoIt") != 1 || !strings.Contains(text, "level=ERROR") {
-				t.Errorf("the log is %s", text)
-			}
-			if strings.Contains(text, "hunter2") {
-				t.Errorf("the value is in the log: %s", text)
-			}
+	p := logged("falls_over", func(context.Context, pgx.Tx, Event[added]) error { runsIntoIt(); return nil })
+	w := newWorld(t, v, p)
+	w.append("s", added{1})
+	for _, d := range []Definition{v, p} {
+		var l livetest.Lines
+		w.start(w.runner(Config{Attempts: 1, Logger: l.Logger()}, d))
+		livetest.Eventually(t, "both are logged", func() bool {
+			return strings.Contains(l.String(), "sequence is parked") && strings.Contains(l.String(), "handler panicked")
 		})
+		text := l.String()
+		if strings.Count(text, "handler panicked") != 1 || strings.Count(text, "projection.runsIntoIt") != 1 || !strings.Contains(text, "level=ERROR") {
+			t.Errorf("the log is %s", text)
+		}
+		if strings.Contains(text, "hunter2") {
+			t.Errorf("the value is in the log: %s", text)
+		}
 	}
 }

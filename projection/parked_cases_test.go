@@ -115,59 +115,65 @@ func TestOneOfAHundredAlwaysFails(t *testing.T) {
 // handler's own is a failure like any other.
 func TestAttemptsAreCounted(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		fails int // -1: always
-		err   error
-		calls int
-	}{
-		"fails twice":   {2, errBad, 3},
-		"fails always":  {-1, errBad, 4},
-		"times out":     {2, fmt.Errorf("call: %w", context.DeadlineExceeded), 3},
-		"is cancelled":  {2, fmt.Errorf("call: %w", context.Canceled), 3},
-		"always late":   {-1, context.DeadlineExceeded, 4},
-		"never matched": {0, nil, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var calls, highest atomic.Int64
-			p := logged("counted", func(ctx context.Context, _ pgx.Tx, e Event[added]) error {
-				if e.Payload.N != 7 {
-					return nil
-				}
-				if n := calls.Add(1); int64(Attempt(ctx)) > highest.Load() {
-					highest.Store(int64(Attempt(ctx)))
-				} else {
-					t.Errorf("call %d is attempt %d again", n, Attempt(ctx))
-				}
-				if c.fails < 0 || int(calls.Load()) <= c.fails {
-					return c.err
-				}
+	type counted struct {
+		name   string
+		fails  int // -1: always
+		err    error
+		want   int
+		p      Projection
+		called atomic.Int64
+	}
+	cases := []*counted{
+		{name: "fails_twice", fails: 2, err: errBad, want: 3},
+		{name: "fails_always", fails: -1, err: errBad, want: 4},
+		{name: "times_out", fails: 2, err: fmt.Errorf("call: %w", context.DeadlineExceeded), want: 3},
+		{name: "is_cancelled", fails: 2, err: fmt.Errorf("call: %w", context.Canceled), want: 3},
+		{name: "always_late", fails: -1, err: context.DeadlineExceeded, want: 4},
+		{name: "never_fails", want: 1},
+	}
+	var all []Definition
+	for _, c := range cases {
+		c.p = logged(c.name, func(ctx context.Context, _ pgx.Tx, e Event[added]) error {
+			if e.Payload.N != 7 {
 				return nil
-			})
-			w := newWorld(t, p)
-			w.append("s", added{7}, added{8})
-			others := w.append("t", added{9})
-			r := w.runner(soon(Config{Attempts: 4}), p)
-			w.start(r)
-			w.wait(others, p)
-			if c.fails < 0 {
-				if letters := w.parked(p.Name, 1); len(letters) != 1 || letters[0].Attempts != 4 {
-					t.Errorf("%+v", letters)
-				}
-			} else {
-				livetest.Eventually(t, "it goes through", func() bool { return len(values(w, p.Name)) == 3 })
-				w.parked(p.Name, 0)
-				if n := ask[int](w, "SELECT count(*)::int FROM daybook.letters WHERE state <> 'applied'"); n != 0 {
-					t.Errorf("%d letters are open", n)
-				}
 			}
-			if n := calls.Load(); n != int64(c.calls) || highest.Load() != n {
-				t.Errorf("%d calls, the last was attempt %d; want %d", n, highest.Load(), c.calls)
+			n := c.called.Add(1)
+			if int64(Attempt(ctx)) != n {
+				t.Errorf("%s: call %d is attempt %d", c.name, n, Attempt(ctx))
 			}
-			if s := r.Health(t.Context()).Parts[0].State; s == "stopped" || s == "waiting" {
-				t.Errorf("the projection is %s", s)
+			if c.fails < 0 || int(n) <= c.fails {
+				return c.err
 			}
+			return nil
 		})
+		all = append(all, c.p)
+	}
+	w := newWorld(t, all...)
+	w.append("s", added{7}, added{8})
+	others := w.append("t", added{9})
+	r := w.runner(soon(Config{Attempts: 4}), all...)
+	w.start(r)
+	for _, c := range cases {
+		w.wait(others, c.p)
+		if c.fails < 0 {
+			if letters := w.parked(c.name, 1); len(letters) != 1 || letters[0].Attempts != 4 {
+				t.Errorf("%s: %+v", c.name, letters)
+			}
+		} else {
+			livetest.Eventually(t, c.name+" goes through", func() bool { return len(values(w, c.name)) == 3 })
+			w.parked(c.name, 0)
+			if n := ask[int](w, "SELECT count(*)::int FROM daybook.letters WHERE consumer = $1 AND state <> 'applied'", c.name); n != 0 {
+				t.Errorf("%s: %d letters are open", c.name, n)
+			}
+		}
+		if n := c.called.Load(); n != int64(c.want) {
+			t.Errorf("%s: %d calls, want %d", c.name, n, c.want)
+		}
+	}
+	for _, part := range r.Health(t.Context()).Parts {
+		if part.State == "stopped" || part.State == "waiting" {
+			t.Errorf("%+v", part)
+		}
 	}
 }
 

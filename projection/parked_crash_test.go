@@ -12,7 +12,6 @@ import (
 
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/internal/livetest"
-	"github.com/daybook-go/daybook/internal/testscale"
 )
 
 // crashFailing applies one number in four at its third attempt only.
@@ -57,22 +56,19 @@ func (l *load) rest(token eventstore.Token) {
 // by the next, in order, and once.
 func TestKilledWhileThingsFail(t *testing.T) {
 	t.Parallel()
+	w := newWorld(t, crashFailing)
+	l := &load{w: w}
 	for _, place := range []string{"applied", "committed", "parked", "retried", "drained", "released"} {
-		t.Run(place, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t, crashFailing)
-			l := &load{w: w}
-			for visit := 1; visit <= 3; visit++ {
-				l.append(20)
-				w.spawn(t, "failing", fmt.Sprintf("%s:%d:kill", place, visit), "300ms 7").Dies()
-			}
-			token := l.append(4)
-			last := w.spawn(t, "failing", "", "300ms 7")
-			defer last.Kill()
-			l.rest(token)
-			l.checkFailing()
-		})
+		for visit := range visits() {
+			t.Logf("%s, visit %d", place, visit+1)
+			l.append(20)
+			w.spawn(t, "failing", fmt.Sprintf("%s:%d:kill", place, visit+1), "300ms 7").Dies()
+		}
 	}
+	token := l.append(4)
+	w.spawn(t, "failing", "", "300ms 7")
+	l.rest(token)
+	l.checkFailing()
 }
 
 // Two processes at a time, one of which is killed at a random moment, again and again.
@@ -85,7 +81,7 @@ func TestTwoWorkersKilledAtRandomWhileThingsFail(t *testing.T) {
 	l := &load{w: w}
 	var token eventstore.Token
 	var two [2]*livetest.Process
-	for i := range testscale.N(60) {
+	for i := range rounds(60) {
 		p := w.spawn(t, "failing", "", fmt.Sprint("200ms ", 1+random.IntN(9)))
 		p.Says("running")
 		token = l.append(8)

@@ -171,6 +171,7 @@ func TestStreamSubscriberCloses(t *testing.T) {
 	f := w.traffic()
 	livetest.Eventually(t, "it has subscribed ten times", func() bool {
 		f.append(3)
+		<-time.After(10 * time.Millisecond)
 		return c.attempts.Load() >= 10
 	})
 	f.applied(p, v)

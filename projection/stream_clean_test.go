@@ -94,7 +94,7 @@ func TestStreamLostGroups(t *testing.T) {
 	firstWhole, firstPart, firstHead := logged("first_whole"), logged("first_part"), logged("first_head")
 	w := newStreamWorld(t, steady, whole, part, firstWhole, firstPart, firstHead)
 	var lines livetest.Lines
-	w.run(w.relay(w.channel, outbox.Config{CleanEvery: 20 * time.Millisecond, Retention: retention, Logger: lines.Logger()}))
+	w.run(w.relay(w.channel, outbox.Config{CleanEvery: 100 * time.Millisecond, Retention: retention, Logger: lines.Logger()}))
 	of := func(p Projection, catchUp Source, start outbox.Start) *outbox.Subscription {
 		return w.subscription(w.channel, outbox.SubscriptionConfig{Group: "of_" + p.Name, CatchUp: catchUp, StartAt: start})
 	}

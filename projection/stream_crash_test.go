@@ -20,33 +20,38 @@ import (
 // once. Another process than the projection's waits for it.
 func TestStreamKilledAtEveryPlace(t *testing.T) {
 	t.Parallel()
-	for _, place := range []string{"applied", "committed"} {
-		for _, what := range []string{crashStrict.Name, crashCounts.Name} {
-			t.Run(place+" "+what, func(t *testing.T) {
-				t.Parallel()
-				w := newStreamWorld(t, crashStrict, crashCounts)
-				w.expect(crashStrict.Name, crashStrict)
-				w.expect(crashCounts.Name, crashCounts)
-				b := &pipes{}
-				w.run(w.relay(b, outbox.Config{}))
-				f := w.traffic()
-				for visit := 1; visit <= 3; visit++ {
-					p := w.spawnFollower(t, b, what, fmt.Sprintf("%s:%d:kill", place, visit), "300ms 5")
-					livetest.Eventually(t, "it dies", func() bool {
-						f.append(3)
-						select {
-						case <-p.Ended():
-							return true
-						case <-time.After(10 * time.Millisecond):
-							return false
-						}
-					})
-				}
-				w.spawnFollower(t, b, what, "", "300ms 50")
-				w.finish(f, what)
-			})
+	w := newStreamWorld(t, crashStrict, crashCounts)
+	w.expect(crashStrict.Name, crashStrict)
+	w.expect(crashCounts.Name, crashCounts)
+	b := &pipes{}
+	w.run(w.relay(b, outbox.Config{}))
+	f := w.traffic()
+	for _, what := range []string{crashStrict.Name, crashCounts.Name} {
+		for _, place := range []string{"applied", "committed"} {
+			for visit := range visits() {
+				t.Logf("%s, %s, visit %d", what, place, visit+1)
+				p := w.spawnFollower(t, b, what, fmt.Sprintf("%s:%d:kill", place, visit+1), "300ms 5")
+				f.while("it lives", p.Ended())
+			}
 		}
+		last := w.spawnFollower(t, b, what, "", "300ms 50")
+		w.finish(f, what)
+		last.Kill()
 	}
+}
+
+// while appends now and then until something is closed.
+func (f *traffic) while(what string, ends <-chan struct{}) {
+	f.t.Helper()
+	livetest.Eventually(f.t, "no longer: "+what, func() bool {
+		f.append(3)
+		select {
+		case <-ends:
+			return true
+		case <-time.After(50 * time.Millisecond):
+			return false
+		}
+	})
 }
 
 // finish waits for one of the two projections of a child, and checks it.
@@ -105,15 +110,7 @@ func (f *traffic) until(p *livetest.Process, line string) {
 		defer close(said)
 		p.Says(line)
 	}()
-	livetest.Eventually(f.t, "it says "+line, func() bool {
-		f.append(3)
-		select {
-		case <-said:
-			return true
-		case <-time.After(10 * time.Millisecond):
-			return false
-		}
-	})
+	f.while("it does not say "+line, said)
 }
 
 // A process that wakes so soon that the server has not ended its transaction, and that does not know yet that another

@@ -53,7 +53,7 @@ func (m *mischief) Publish(topic string, messages ...*message.Message) error {
 // Whatever the broker does, rows are exact, and no projection begins anew or stops.
 func TestStreamHostileBroker(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(max(3, testscale.N(20))) {
+	for seed := range uint64(max(2, testscale.N(20))) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			p, v := strict("hostile"), counts("hostile_view")
@@ -64,7 +64,7 @@ func TestStreamHostileBroker(t *testing.T) {
 			s := w.subscription(w.channel, outbox.SubscriptionConfig{Silence: 300 * time.Millisecond, Buffer: 40})
 			stop := w.follow(s, Config{OnFailure: Stop, Attempts: 1, BatchSize: 20, Logger: lines.Logger()}, p, v)
 			f := w.traffic()
-			f.append(500)
+			f.append(max(testscale.N(500), 200))
 			f.applied(p, v)
 			if n := ask[int](w.world, "SELECT max(epoch)::int FROM daybook.segments"); n != 1 {
 				t.Errorf("a lease was taken %d times", n)

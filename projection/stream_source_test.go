@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/daybook-go/daybook/internal/livetest"
+	"github.com/daybook-go/daybook/internal/testscale"
 	"github.com/daybook-go/daybook/outbox"
 )
 
@@ -18,7 +20,7 @@ func TestStreamSwitchesSources(t *testing.T) {
 	w.run(w.relay(w.channel, outbox.Config{BatchSize: 20, HeadEvery: far}))
 	f := w.traffic()
 	f.append(10)
-	for round := range 8 {
+	for round := range max(testscale.N(8), 4) {
 		var from Source = w.store.Log()
 		known := f.token.Marks()[0].Position.Ordinal() // what is appended from here on runs ahead of it
 		moved := func() bool { return w.floorOf(p.Name) > known }
@@ -31,6 +33,7 @@ func TestStreamSwitchesSources(t *testing.T) {
 		stop := w.run(w.reader(from, Config{BatchSize: 7}, p, v))
 		livetest.Eventually(t, "it moves", func() bool {
 			f.append(3)
+			<-time.After(20 * time.Millisecond)
 			return moved()
 		})
 		stop()

@@ -56,17 +56,6 @@ func mustDecimal(s string) decimal.Decimal { return decimal.MustParse(s) }
 // transaction pooler it may not cache them.
 func TestColumnsRoundTrip(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []pgx.QueryExecMode{
-		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
-	} {
-		t.Run(mode.String(), func(t *testing.T) {
-			t.Parallel()
-			testColumnsRoundTrip(t, mode)
-		})
-	}
-}
-
-func testColumnsRoundTrip(t *testing.T, mode pgx.QueryExecMode) {
 	at := time.Date(1999, 12, 31, 23, 59, 59, 987_654_321, time.FixedZone("x", 3600))
 	settled := time.Date(1999, 12, 31, 22, 59, 59, 987_654_000, time.UTC)
 	text, sum := "", mustDecimal("-0.010")
@@ -92,39 +81,47 @@ func testColumnsRoundTrip(t *testing.T, mode pgx.QueryExecMode) {
 			everything{Address: netip.IPv6Loopback(), Lines: []line{}, ByName: map[string]int64{}, Big: math.MinInt64, Ratio: math.Inf(-1), Bytes: []byte{}},
 		},
 	}
-	v := View[string, everything]{
-		Name: "everything", Version: 1, Events: testEvents,
-		Folds: []Fold[string, everything]{
-			On(ByStream, func(_ everything, e Event[other]) everything { return states[e.Payload.Text].in }),
-			// What is loaded must be storable again, and equal.
-			On(ByStream, func(s everything, e Event[removed]) everything { return s }),
-		},
+	modes := []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol}
+	viewFor := func(mode pgx.QueryExecMode) View[string, everything] {
+		return View[string, everything]{
+			Name: fmt.Sprint("everything_", int(mode)), Version: 1, Events: testEvents,
+			Folds: []Fold[string, everything]{
+				On(ByStream, func(_ everything, e Event[other]) everything { return states[e.Payload.Text].in }),
+				// What is loaded must be storable again, and equal.
+				On(ByStream, func(s everything, e Event[removed]) everything { return s }),
+			},
+		}
 	}
-	w := newWorld(t, v)
-	cfg := w.pool.Config()
-	cfg.ConnConfig.DefaultQueryExecMode = mode
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	w.pool = pool // for the runner, the waiter and the reads
-	w.start(w.runner(Config{BatchSize: 1}, v))
+	w := newWorld(t)
 	var token eventstore.Token
 	for name := range states {
 		token = w.append(name, other{name}, removed{1})
 	}
-	w.wait(token, v)
-	rows := rowsOf(w, v)
-	for name, c := range states {
-		// Decimals compare with their scale, addresses by value.
-		if diff := cmp.Diff(c.out, rows[name], cmp.AllowUnexported(everything{}, netip.Addr{}), cmp.Comparer(func(a, b decimal.Decimal) bool { return a == b }),
-			cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
-			t.Errorf("%s: %s", name, diff)
+	for _, mode := range modes {
+		v := viewFor(mode)
+		w.install(v)
+		cfg := w.pool.Config()
+		cfg.ConnConfig.DefaultQueryExecMode = mode
+		pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	if got := ask[string](w, "SELECT balance::text FROM readmodels.everything WHERE key = 'full'"); got != "1234567890123456.780" {
-		t.Errorf("the balance is stored as %s", got)
+		t.Cleanup(pool.Close)
+		sends := &world{t, pool, w.store} // for the runner, the waiter and the reads
+		stop := sends.start(sends.runner(Config{BatchSize: 1}, v))
+		sends.wait(token, v)
+		rows := rowsOf(sends, v)
+		for name, c := range states {
+			// Decimals compare with their scale, addresses by value.
+			if diff := cmp.Diff(c.out, rows[name], cmp.AllowUnexported(everything{}, netip.Addr{}), cmp.Comparer(func(a, b decimal.Decimal) bool { return a == b }),
+				cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+				t.Errorf("%s, %s: %s", mode, name, diff)
+			}
+		}
+		if got := ask[string](sends, "SELECT balance::text FROM readmodels."+v.Name+" WHERE key = 'full'"); got != "1234567890123456.780" {
+			t.Errorf("%s: the balance is stored as %s", mode, got)
+		}
+		stop()
 	}
 }
 
