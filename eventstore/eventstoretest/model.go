@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/testscale"
 )
 
 // model is the simplest store that keeps the promises: a list of events in the order in which they were appended.
@@ -46,7 +47,21 @@ func (m *model) version(id eventstore.StreamID) eventstore.Version {
 // testModel runs random sequences of calls against the store and the model, which must agree on every answer.
 func testModel(t *testing.T, open Open) {
 	store := open(t)
+	most := -1 // no bound: as many as rapid makes
+	if testscale.Factor() < 1 {
+		most = max(10, testscale.N(200))
+	}
 	rapid.Check(t, func(t *rapid.T) {
+		if most == 0 {
+			return
+		}
+		failed := true
+		defer func() {
+			if failed {
+				most = -1 // what looks for the smallest failure runs on
+			}
+		}()
+		most--
 		m := &model{store: store, category: "m" + uuid.NewString()[:8]}
 		for i := range 4 {
 			m.streams = append(m.streams, eventstore.NewStreamID(m.category, fmt.Sprint(i)))
@@ -57,6 +72,7 @@ func testModel(t *testing.T, open Open) {
 			"readStream": m.readStream,
 			"readAll":    m.readAll,
 		})
+		failed = false
 	})
 }
 

@@ -8,14 +8,13 @@ import (
 	"testing"
 
 	"github.com/daybook-go/daybook/eventstore"
-	"github.com/daybook-go/daybook/internal/testscale"
 )
 
 // testWriteSkew lets two appends meet that each check the stream which the other writes: exactly one may succeed. Some
 // rounds find the streams missing, which an engine can lock less easily, some find one or both there.
 func testWriteSkew(t *testing.T, open Open) {
 	store := open(t)
-	rounds := testscale.N(10_000)
+	rounds := fewer(10_000)
 	const workers = 4
 	var wg sync.WaitGroup
 	for w := range workers {

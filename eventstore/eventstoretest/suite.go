@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/testscale"
 )
 
 // Open returns an empty store that is closed by a cleanup of t.
@@ -76,6 +77,15 @@ func Run(t *testing.T, open Open, features Features) {
 			test(t, checked)
 		})
 	}
+}
+
+// fewer is n at full size and a fifth of the scaled number otherwise, for what shows a fault within a few rounds and runs on
+// every engine, several times on some.
+func fewer(n int) int {
+	if testscale.Factor() >= 1 {
+		return testscale.N(n)
+	}
+	return max(8, testscale.N(n)/5)
 }
 
 // stream returns a stream that no other test uses.

@@ -97,7 +97,7 @@ func testManyWriters(t *testing.T, open Open) {
 	}
 	truth := &ledger{stored: map[uuid.UUID]place{}}
 	// Thirty seconds at full size; an engine that is much faster stops at a number that Check can still read.
-	most, until := testscale.N(2_000), time.Now().Add(testscale.Duration(30*time.Second))
+	most, until := fewer(2_000), time.Now().Add(testscale.Duration(30*time.Second))
 	var wg sync.WaitGroup
 	var conflicts, successes [64]int
 	for w := range 64 {
@@ -156,7 +156,7 @@ func testWatched(t *testing.T, open Open) {
 	for w := range 16 {
 		wg.Go(func() {
 			r := rand.New(rand.NewPCG(seed, uint64(w)))
-			for i := range testscale.N(200) {
+			for i := range fewer(200) {
 				list := make([]eventstore.EventData, 1+r.IntN(4))
 				for k := range list {
 					list[k] = event([]string{"watched.even", "watched.odd"}[k%2], fmt.Sprint(i))

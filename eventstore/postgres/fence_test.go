@@ -28,6 +28,8 @@ const commitBatchSQL = `SELECT daybook.commit_batch('view', 1, 0, $1, $2, $3, $4
 // The fence: a batch of a worker that was replaced has no effect, though its COMMIT is on the way already.
 func TestCommitBatch(t *testing.T) {
 	t.Parallel()
+	pool := postgrestest.New(t)
+	mustExec(t, pool, `CREATE TABLE effects (i int)`)
 	none := []any{[]string{}, []int32{}, []int64{}, []int64{}}
 	one := func(from, to int64) []any { return []any{[]string{""}, []int32{3}, []int64{from}, []int64{to}} }
 	many := func(n int) []any { // every partition; the row of partition 3 moves, the others are new
@@ -74,10 +76,8 @@ func TestCommitBatch(t *testing.T) {
 		"serializable, though stale epoch": {epoch: 0, to: 10, rows: none, isolation: pgx.Serializable, code: "DB001"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			pool := postgrestest.New(t)
+			mustExec(t, pool, `TRUNCATE effects, daybook.checkpoints, daybook.segments, daybook.consumers CASCADE`)
 			prepareSegment(t, pool, "view", 0)
-			mustExec(t, pool, `CREATE TABLE effects (i int)`)
 			conn, err := pool.Acquire(t.Context())
 			if err != nil {
 				t.Fatal(err)
