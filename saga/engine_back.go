@@ -146,7 +146,7 @@ func (c *course) undoReply(step *stepPlan, s *flow.Step, text string) error {
 	case flow.ReplyDone:
 		return c.undone(step, s, text)
 	case flow.ReplyRefused:
-		return c.undoFailed(step, s, "undoing was refused: "+text)
+		return c.undoFailed(step, s, "undoing was "+text) // refused, says the text
 	}
 	s.UndoAttempts++
 	s.Text = text

@@ -1,12 +1,14 @@
 package saga
 
 import (
+	"fmt"
 	"maps"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/daybook-go/daybook/internal/flow"
+	"github.com/daybook-go/daybook/internal/retry"
 )
 
 // stick says why a step does not go on by itself.
@@ -70,8 +72,12 @@ func (r *recorder) standing() {
 	}
 }
 
-// standingForm is how the manager says that a timer was given up.
-var standingForm = regexp.MustCompile(`^timer (.+?) failed \d+ times: `)
+// standingText is how the manager says that a timer was given up, and standingForm finds the timer in that.
+func standingText(timer string, attempts int, cause error) string {
+	return retry.Text(fmt.Sprintf("timer %s failed %d times: %v", timer, attempts, cause))
+}
+
+var standingForm = regexp.MustCompile(`(?s)^timer (.+?) failed \d+ times: `)
 
 // Awaits says what the instance waits for.
 func (m *processMachine) Awaits(i *flow.Instance) string {

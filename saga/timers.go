@@ -14,7 +14,6 @@ import (
 
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/internal/flow"
-	"github.com/daybook-go/daybook/internal/retry"
 	"github.com/daybook-go/daybook/internal/timers"
 )
 
@@ -156,7 +155,7 @@ func (u *unit) ring(ctx context.Context, t *turn, timer timers.Timer, n int) err
 
 // spent gives up a timer whose reaction fails: its instance is stuck, and the timer does nothing until an operator retries.
 func (u *unit) spent(ctx context.Context, db *pgxpool.Pool, timer timers.Timer, ref flow.Ref, cause error) error {
-	text := retry.Text(fmt.Sprintf("timer %s failed %d times: %v", timer.Name[len(timerPrefix(ref)):], timer.Attempts+1, cause))
+	text := standingText(timer.Name[len(timerPrefix(ref)):], timer.Attempts+1, cause)
 	t := u.turn()
 	places := []place{{ref.Key, ref.Run}}
 	given := false

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/daybook-go/daybook/internal/flow"
 	"github.com/daybook-go/daybook/saga"
 	"github.com/daybook-go/daybook/saga/sagatest"
 )
@@ -45,6 +46,28 @@ func TestUndoingFails(t *testing.T) {
 	s = refusing(t, never)
 	for range 30 {
 		s.WhenReply("take-payment", saga.ReplyFailed).ThenNothing().After(time.Minute).ThenSends(refund{"r1"})
+	}
+}
+
+// What the receiver says of a refusal is said once.
+func TestWordsOfRefusedUndos(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[string]string{"": "undoing was refused: paid out", "closed": "undoing was refused (closed): paid out"} {
+		m, i, _ := started(t, checkoutDefinition)
+		react := func(in flow.Input) {
+			in.Now = noon
+			if _, err := m.React(t.Context(), plain{}, i, in); err != nil {
+				t.Fatal(err)
+			}
+		}
+		react(flow.Input{Timer: "reserve-stock/deadline"})
+		react(flow.Input{
+			Origin: flow.Origin{Step: "reserve-stock", Direction: flow.Undo, Intent: 1},
+			Reply:  &flow.Reply{State: flow.ReplyRefused, Code: code, Reason: "paid out"},
+		})
+		if got := i.Stuck; got.Reason != flow.CompensationFailed || got.Text != want {
+			t.Errorf("it is stuck: %q: %q", got.Reason, got.Text)
+		}
 	}
 }
 
