@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+
+	"github.com/daybook-go/daybook/internal/testscale"
 )
 
 // Whether commands are read from the outbox or come through relay, broker and subscription: orders end in the same way. The
@@ -13,7 +15,7 @@ import (
 func TestOutcomesAreTheSameOverTheBroker(t *testing.T) {
 	t.Parallel()
 	s := newShell(t)
-	rows := slices.Repeat([]string{"ann,cup,1,895,visa,DE", "bob,lamp,2,17880,visa,FR"}, 6)
+	rows := slices.Repeat([]string{"ann,cup,1,895,visa,DE", "bob,lamp,2,17880,visa,FR"}, 2+testscale.N(4))
 	rows = append(rows, "cem,cup,1,895,declined,DE", "dan,sold-out,1,895,visa,DE", "eva,tray,1,1990,silent,DE", "fay,jar,3,3450,visa,AQ")
 	file := orders(t, rows...)
 	s.must(t, file)

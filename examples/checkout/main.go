@@ -51,6 +51,8 @@ type program struct {
 	executable func() (string, error)
 	// env is added to theirs.
 	env []string
+	// clientPatience, if not zero, is another one than usual: for tests on machines that are busy.
+	clientPatience time.Duration
 }
 
 // settings are what the command line says.

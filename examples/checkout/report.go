@@ -27,8 +27,8 @@ var outcomes = []struct{ why, text string }{
 	{checkout.NotPaid, "cancelled: " + checkout.NotPaid},
 }
 
-// report prints how the orders ended and that everything adds up, or returns what does not; then it explains one that was
-// cancelled, and draws the saga.
+// report prints how the orders of this run ended and that everything of all runs adds up, or returns what does not; then it
+// explains an order that was cancelled, and draws the saga.
 func (r *running) report(ctx context.Context, books *audit.Books) error {
 	bookings, err := r.provider.Bookings(ctx)
 	if err != nil {
@@ -39,6 +39,7 @@ func (r *running) report(ctx context.Context, books *audit.Books) error {
 	if err != nil {
 		return err
 	}
+	fmt.Fprintf(r.out, "\nall runs, %s so far: %s\n\n", grouped(r.number), count(len(books.Orders), "order"))
 	printTotals(r.out, books, bookings)
 	if stuck > 0 { // since all had ended
 		return fmt.Errorf("%s got stuck", count(stuck, "order"))
@@ -46,14 +47,16 @@ func (r *running) report(ctx context.Context, books *audit.Books) error {
 	if faults := append(books.Faults(bookings), books.Surprises(prefix)...); len(faults) > 0 {
 		return wrong(faults)
 	}
-	fmt.Fprintf(r.out, "audit  %s of %s, %s, %s: nothing is missing, nothing is there twice\n", count(len(books.Orders), "order"),
-		count(int(r.number), "run"), count(len(books.Items), "item"), count(len(bookings), "charge"))
+	fmt.Fprintf(r.out, "audit  %s, %s of items, %s: nothing is missing, nothing is there twice\n",
+		count(len(books.Orders), "order"), count(len(books.Items), "kind"), count(len(bookings), "charge"))
 	if err := r.explain(ctx, books, prefix); err != nil {
 		return err
 	}
-	fmt.Fprintf(r.out, "\n%s\n", strings.TrimSpace(checkout.Definition.Diagram()))
+	fmt.Fprintf(r.out, "\n%s\n\n%s\n", aboutDiagram, strings.TrimSpace(checkout.Definition.Diagram()))
 	return nil
 }
+
+const aboutDiagram = "the saga that every order went through, in the language of Mermaid (https://mermaid.live draws it, and so does GitHub):"
 
 // prefix is what the ids of this run's orders begin with, which are the keys of their sagas too.
 func (r *running) prefix() string { return fmt.Sprintf("%d-", r.number) }
@@ -109,7 +112,7 @@ func printTotals(out io.Writer, books *audit.Books, bookings []provider.Booking)
 	for _, b := range bookings {
 		held += b.Cents - b.Refunded
 	}
-	fmt.Fprintf(out, "\nstock  %s received = %s available + %s reserved + %s shipped\n",
+	fmt.Fprintf(out, "stock  %s received = %s available + %s reserved + %s shipped\n",
 		grouped(t.Received), grouped(t.Available), grouped(t.Reserved), grouped(t.Shipped))
 	fmt.Fprintf(out, "money  %s held by the provider = %s taken less refunded = %s of confirmed orders\n",
 		money(held), money(t.Taken-t.Refunded), money(t.Confirmed))

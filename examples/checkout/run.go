@@ -163,7 +163,7 @@ func (r *running) work(ctx context.Context) error {
 	if r.chaos != nil {
 		return r.chaos.run(ctx)
 	}
-	w, err := newWorker(ctx, r.pool, r.providerURL(), r.broker, r.logger(r.verbose))
+	w, err := newWorker(ctx, r.pool, r.client(r.providerURL()), r.broker, r.logger(r.verbose))
 	if w != nil {
 		defer w.close(ctx)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,29 +23,50 @@ const (
 
 // sight is what is under way at one moment.
 type sight struct {
-	running, compensating, stuck int
-	untold                       int    // webhooks
-	head                         string // of the log
+	orders, compensating, stuck int    // sagas of orders
+	others                      int    // sagas beside them, of this program
+	untold                      int    // webhooks
+	head                        string // of the log
 }
 
-func (s sight) left() int { return s.running + s.compensating }
+func (s sight) left() int { return s.orders + s.others }
+
+// String is for people who wait.
+func (s sight) String() string {
+	text := fmt.Sprintf("%s under way, %d of them being undone, %d stuck", count(s.orders, "order"), s.compensating, s.stuck)
+	if s.others > 0 {
+		text += "; beside them " + count(s.others, "other saga")
+	}
+	if s.untold > 0 {
+		text += "; " + count(s.untold, "webhook") + " not taken"
+	}
+	return text
+}
 
 func (r *running) look(ctx context.Context) (s sight, err error) {
 	counts, err := saga.Counts(ctx, r.pool)
 	if err != nil {
 		return s, err
 	}
-	for _, c := range counts {
-		s.running += c.Running
-		s.compensating += c.Compensating
-		s.stuck += c.Stuck
-	}
+	s.add(counts)
 	if s.untold, err = r.provider.Untold(ctx); err != nil {
 		return s, err
 	}
 	head, err := r.store.HeadToken(ctx)
 	s.head = head.String()
 	return s, err
+}
+
+// add counts what is of this program: other programs may have sagas in the same store.
+func (s *sight) add(counts []saga.Count) {
+	for _, c := range counts {
+		switch under := c.Running + c.Compensating; {
+		case c.Saga == checkout.Definition.Name():
+			s.orders, s.compensating, s.stuck = under, c.Compensating, c.Stuck
+		case slices.ContainsFunc(checkout.All(), func(d saga.Definition) bool { return d.Name() == c.Saga }):
+			s.others += under
+		}
+	}
 }
 
 // settled waits until every order has ended and nothing is under way any more, of this run and of those before, and returns
@@ -71,12 +93,12 @@ func (r *running) settled(ctx context.Context) (*audit.Books, error) {
 			}
 		}
 		rests := time.Since(changed)
-		if rests > patience || rests > stuckFor && now.stuck > 0 && now.stuck == now.left() {
+		if rests > patience || rests > stuckFor && now.stuck > 0 && now.stuck == now.orders {
 			return nil, r.unsettled(ctx, now)
 		}
 		if time.Since(told) > tellEvery {
 			told = time.Now()
-			fmt.Fprintf(r.notes, "sagas under way: %d, of which %d are being compensated, and %d are stuck\n", now.left(), now.compensating, now.stuck)
+			fmt.Fprintln(r.notes, now)
 		}
 		select {
 		case <-tick.C:
@@ -99,8 +121,7 @@ func (r *running) unsettled(ctx context.Context, now sight) error {
 		return err
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "not all has ended: %s under way, %d of them stuck; %s not taken",
-		count(now.left(), "saga"), now.stuck, count(now.untold, "webhook"))
+	fmt.Fprintf(&text, "not all has ended: %s", now)
 	for _, d := range checkout.All() {
 		for _, state := range []string{"running", "compensating"} {
 			page, err := saga.List(ctx, r.pool, saga.Filter{Saga: d.Name(), State: state, Limit: explained})

@@ -8,7 +8,6 @@ import (
 
 	"github.com/daybook-go/daybook/aggregate"
 	"github.com/daybook-go/daybook/eventstore/postgres"
-	"github.com/daybook-go/daybook/eventstore/postgres/postgrestest"
 	"github.com/daybook-go/daybook/examples/checkout/checkout"
 	"github.com/daybook-go/daybook/examples/checkout/payment"
 	"github.com/daybook-go/daybook/internal/flow"
@@ -28,10 +27,9 @@ func orders(t *testing.T, rows ...string) (path string) {
 // An order that is stuck is counted, apart from those that ended, and the program fails and says where it stands.
 func TestStuckIsCounted(t *testing.T) {
 	t.Parallel()
-	pool := postgrestest.New(t)
-	s := shell{url: postgrestest.URL(pool), pool: pool}
+	s := newShell(t)
 	// Whichever attempt takes the money of the second order, a cent of it was given back before, and so the refund is refused.
-	store, err := postgres.New(t.Context(), pool, postgres.Config{})
+	store, err := postgres.New(t.Context(), s.pool, postgres.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +47,7 @@ func TestStuckIsCounted(t *testing.T) {
 	if r.code != 1 || !strings.HasSuffix(r.out, want) {
 		t.Errorf("it ended with %d, and printed\n%s", r.code, r.out)
 	}
-	for _, says := range []string{"not all has ended: 1 saga under way, 1 of them stuck", `checkout "1-0002"`} {
+	for _, says := range []string{"not all has ended: 1 order under way, 1 of them being undone, 1 stuck", `checkout "1-0002"`} {
 		if !strings.Contains(r.notes, says) {
 			t.Errorf("it does not say %q, but\n%s", says, r.notes)
 		}

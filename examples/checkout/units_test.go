@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/daybook-go/daybook/saga"
 )
 
 // until waits until so many events of a type are in the log.
@@ -57,6 +59,23 @@ func TestNumbers(t *testing.T) {
 		if got := money(n); got != want {
 			t.Errorf("%d cents are %s, want %s", n, got, want)
 		}
+	}
+}
+
+// What is under way are the orders; what waits beside them is told apart, and sagas of other programs are not counted.
+func TestSight(t *testing.T) {
+	t.Parallel()
+	var s sight
+	if s.add(nil); s.left() != 0 || s.String() != "0 orders under way, 0 of them being undone, 0 stuck" {
+		t.Errorf("nothing: %d left, %s", s.left(), s)
+	}
+	s.add([]saga.Count{
+		{Saga: "cancel-unpaid", Running: 4, Stuck: 1}, {Saga: "checkout", Running: 3, Compensating: 2, Stuck: 1}, {Saga: "loans", Running: 70, Stuck: 7},
+		{Saga: "take-out", Running: 1},
+	})
+	s.untold = 1
+	if want := "5 orders under way, 2 of them being undone, 1 stuck; beside them 5 other sagas; 1 webhook not taken"; s.left() != 10 || s.String() != want {
+		t.Errorf("%d left, %q; want 10, %q", s.left(), s, want)
 	}
 }
 

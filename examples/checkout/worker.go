@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"log/slog"
@@ -57,12 +58,12 @@ type worker struct {
 // region wiring
 
 // newWorker puts the parts together. The store must be installed. broker: commands come from the broker too.
-func newWorker(ctx context.Context, pool *pgxpool.Pool, providerURL string, broker bool, logger *slog.Logger) (*worker, error) {
+func newWorker(ctx context.Context, pool *pgxpool.Pool, client *provider.Client, broker bool, logger *slog.Logger) (*worker, error) {
 	store, err := openStore(ctx, pool, logger)
 	if err != nil {
 		return nil, err
 	}
-	w := &worker{store: store, client: provider.NewClient(providerURL, clientPatience)}
+	w := &worker{store: store, client: client}
 	w.shop = shop.New(store, store.Snapshots(), w.client)
 	bus := w.shop.Bus(logger)
 
@@ -142,7 +143,7 @@ func (p *program) work(ctx context.Context, providerURL string) error {
 		return err
 	}
 	defer pool.Close()
-	w, err := newWorker(ctx, pool, providerURL, os.Getenv(brokerVariable) != "", p.logger(os.Getenv(verboseVariable) != ""))
+	w, err := newWorker(ctx, pool, p.client(providerURL), os.Getenv(brokerVariable) != "", p.logger(os.Getenv(verboseVariable) != ""))
 	if w != nil {
 		defer w.close(ctx)
 	}
@@ -153,6 +154,11 @@ func (p *program) work(ctx context.Context, providerURL string) error {
 		return nil
 	}
 	return err
+}
+
+// client asks the payment provider.
+func (p *program) client(url string) *provider.Client {
+	return provider.NewClient(url, cmp.Or(p.clientPatience, clientPatience))
 }
 
 // What tells a worker that it shall print what it logs, and that commands come from the broker.
