@@ -25,6 +25,7 @@ type planItem struct {
 	key                         *string
 	run                         *int
 	rate                        float64
+	kept                        bool // what was kept for the instance can be taken at once
 }
 
 // carryOut carries out items of plans that are running, each in a transaction of its own that locks its plan: in order, once,
@@ -97,7 +98,7 @@ func (k *keeper) act(ctx context.Context) (did bool, err error) {
 		}
 	}
 	u.committed(t)
-	if i.action == actionResume {
+	if i.action == actionResume || i.kept {
 		u.glance()
 	}
 	return true, nil
@@ -183,8 +184,17 @@ func (k *keeper) do(ctx context.Context, tx pgx.Tx, b *pgx.Batch, t *turn, i *pl
 		return fmt.Errorf("no definition of version %d is here: deploy a program that has it", in.version), nil
 	case in.paused:
 		return errors.New("it is paused: resume it first"), nil
-	case in.held > 0:
+	case in.held > 0 && !in.keptFails():
 		return errors.New("what was kept for it has not been taken yet: try again in a moment"), nil
+	case in.held > 0 && i.action == flow.ActionRetry:
+		k.retryKept(b, t, in, i)
+		return nil, nil
+	case in.held > 0 && i.action == actionSkip:
+		return nil, k.skip(ctx, tx, b, t, in, i)
+	case in.held > 0 && i.action != flow.ActionCancel:
+		return errors.New("what was kept for it comes first, and fails: mend the program, pass by what fails with skip, or cancel"), nil
+	case i.action == actionSkip:
+		return errors.New("nothing that was kept for it fails: there is nothing to pass by"), nil
 	}
 	s := stimulus{}
 	s.Action = &flow.Action{Name: i.action, Step: i.step, Refuse: args.Refused, Actor: i.actor, Reason: i.reason}
@@ -212,6 +222,11 @@ func (k *keeper) do(ctx context.Context, tx pgx.Tx, b *pgx.Batch, t *turn, i *pl
 	}
 	if revived > 0 {
 		t.counts.timersSet += int64(revived)
+	}
+	if in.held > 0 { // it is cancelled
+		if err := k.passKept(ctx, tx, b, in, i); err != nil {
+			return nil, err
+		}
 	}
 	return nil, t.write(ctx, tx, b)
 }

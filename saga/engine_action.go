@@ -224,28 +224,62 @@ func (c *course) answerStep(step *stepPlan, s *flow.Step) error {
 
 // cancelled turns the instance around because somebody wants it.
 func (c *course) cancelled() error {
-	if c.i.State != flow.Running {
-		return c.refusal("", "the instance is "+string(c.i.State), "nothing is left to cancel")
+	if step, reason, remedy := c.m.noWayBack(c.i); reason != "" {
+		return c.refusal(step, reason, remedy)
 	}
-	if c.i.Step(string(flow.Completed)) != nil {
-		return c.refusal("", "all steps are done", "let it end")
+	c.acted("", "everything is undone")
+	return c.compensate("")
+}
+
+// noWayBack says why an instance cannot be cancelled, and what to do instead; no reason: it can.
+func (m *processMachine) noWayBack(i *flow.Instance) (step, reason, remedy string) {
+	if i.State != flow.Running {
+		return "", "the instance is " + string(i.State), "nothing is left to cancel"
 	}
-	for n := range c.i.Steps {
-		s := &c.i.Steps[n]
-		step := c.m.byName[s.Name]
+	if i.Step(string(flow.Completed)) != nil {
+		return "", "all steps are done", "let it end"
+	}
+	for n := range i.Steps {
+		s := &i.Steps[n]
+		step := m.byName[s.Name]
 		if step != nil && (step.behind || step.pivot && (s.State == flow.Done || s.State == flow.Skipped)) {
-			return c.refusal("", fmt.Sprintf("the pivot %q is done, and the saga does not go back any more", c.m.pivot.name), "retry what it waits for, or answer it")
+			return "", fmt.Sprintf("the pivot %q is done, and the saga does not go back any more", m.pivot.name), "retry what it waits for, or answer it"
 		}
 		if step == nil || !step.pivot || step.undo.isSet() || step.nothingToUndo != "" {
 			continue
 		}
 		switch s.State {
 		case flow.Waiting:
-			return c.refusal(s.Name, "it was sent, and there is no way back from it", "wait for its outcome, or answer it")
+			return s.Name, "it was sent, and there is no way back from it", "wait for its outcome, or answer it"
 		case flow.Refused: // the saga is not compensating, so nobody knows
-			return c.refusal(s.Name, "nobody knows what became of it, and there is no way back from it", "say with answer how it ended: refused, and everything is undone")
+			return s.Name, "nobody knows what became of it, and there is no way back from it", "say with answer how it ended: refused, and everything is undone"
 		}
 	}
-	c.acted("", "everything is undone")
-	return c.compensate("")
+	return "", "", ""
+}
+
+// onwardExtra is kept beside the steps of an instance that refuses to be cancelled: who explains it without knowing its
+// definition does not advise that.
+const onwardExtra = "onward:"
+
+// onward notes whether an instance refuses to be cancelled.
+func onward(m flow.Machine, i *flow.Instance) {
+	refuses := false
+	switch m := m.(type) {
+	case *processMachine:
+		_, reason, _ := m.noWayBack(i)
+		refuses = reason != ""
+	case *flowMachine:
+		refuses = len(m.cancels) == 0
+	case *afterMachine:
+		refuses = i.Step(sendStep) != nil
+	}
+	switch {
+	case !refuses || i.State.Over():
+		delete(i.Extra, onwardExtra)
+	case i.Extra == nil:
+		i.Extra = map[string]string{onwardExtra: "1"}
+	default:
+		i.Extra[onwardExtra] = "1"
+	}
 }

@@ -144,10 +144,9 @@ func (r *reading) overdueTimers() []Problem {
 func (r *reading) standing(t TimerInfo) Problem {
 	p := Problem{
 		Reason: flow.DeadLetter, Step: explainTimerStep(t.Name), Since: t.DueAt,
-		Text:     fmt.Sprintf("timer %s was given up: it failed %s", explainClean(t.Name, 100), explainTimes(t.Attempts)),
-		Remedy:   "remove the cause and try again; or compensate, unless its pivot is done",
-		Commands: []string{r.command("retry", ""), r.command("cancel", "")},
+		Text: fmt.Sprintf("timer %s was given up: it failed %s", explainClean(t.Name, 100), explainTimes(t.Attempts)),
 	}
+	r.advise(&p, "remove the cause and try again", r.command("retry", ""))
 	if t.Error != "" {
 		p.Text += ": " + explainClean(t.Error, 300)
 	}

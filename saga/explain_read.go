@@ -59,8 +59,9 @@ type explainRow struct {
 
 // explainProgress is the part of the stored progress that is read here.
 type explainProgress struct {
-	Steps []flow.Step `json:"steps"`
-	Plan  []string    `json:"plan"` // the names of all steps in their order, if the machine stores them
+	Steps []flow.Step       `json:"steps"`
+	Extra map[string]string `json:"extra,omitempty"`
+	Plan  []string          `json:"plan"` // the names of all steps in their order, if the machine stores them
 }
 
 func (r *reading) all(ctx context.Context, saga, key string) error {

@@ -19,6 +19,9 @@ func (r *reading) problems() []Problem {
 			}
 		}
 	}
+	for n := range all {
+		r.only(&all[n])
+	}
 	return all
 }
 
@@ -105,25 +108,79 @@ func (r *reading) stuck() []Problem {
 	}
 	p := Problem{Reason: i.stuck, Step: i.stuckStep, Since: i.stuckSince, Text: explainOnce(explainClean(i.stuckText, 500))}
 	step := r.step(i.stuckStep)
+	undoing := step != nil && (step.State == flow.UndoFailed || step.State == flow.UndoLater || step.State == flow.Undoing)
 	switch {
 	case i.stuck == flow.HandlerMissing:
 		p.Text = cmp.Or(p.Text, fmt.Sprintf("no program that runs has version %d of its definition", i.version))
 		p.Remedy = fmt.Sprintf("run a program that has version %d of %s: it takes what was kept, in order", i.version, explainClean(i.saga, 100))
-	case i.stuck == flow.CompensationFailed || step != nil && (step.State == flow.UndoFailed || step.State == flow.Undoing):
+	case r.keptFails():
+		r.advise(&p, fmt.Sprintf("%s kept for it, at the first of which its definition fails: mend the program, and it goes on; or pass that one by", explainAre(i.held, "input")),
+			r.command("retry", ""), r.command("skip", ""))
+	case i.stuck == flow.CompensationFailed || undoing:
 		p.Text = cmp.Or(p.Text, "the undo of "+explainClean(i.stuckStep, 100)+" has failed")
+		if i.kind == "flow" && step != nil && step.State == flow.UndoFailed { // only its reactions make new commands
+			p.Remedy, p.Commands = "undo it by hand, and mark it as done", []string{r.command("mark", i.stuckStep)}
+			break
+		}
 		p.Remedy = "remove the cause and try the undo again; or undo it by hand, and mark it as done"
 		p.Commands = []string{r.command("retry", i.stuckStep), r.command("mark", i.stuckStep)}
-	case i.stuckStep == "" && i.held > 0:
-		p.Remedy = fmt.Sprintf("%s kept for it, which its definition fails at: mend the program, and it goes on", explainAre(i.held, "input"))
 	case i.stuckStep == "":
-		p.Remedy = "remove the cause and try again; or compensate, unless its pivot is done"
-		p.Commands = []string{r.command("retry", ""), r.command("cancel", "")}
+		r.advise(&p, "remove the cause and try again", r.command("retry", ""))
+	case i.kind == "flow" && step != nil && step.State != flow.Waiting: // only its reactions make new commands
+		r.advise(&p, "say by hand how it ended", r.command("answer", i.stuckStep))
 	default:
-		p.Remedy = "remove the cause and try the step again; or say by hand how it ended; or compensate, unless its pivot is done"
-		p.Commands = []string{r.command("retry", i.stuckStep), r.command("answer", i.stuckStep), r.command("cancel", "")}
+		r.advise(&p, "remove the cause and try the step again; or say by hand how it ended", r.command("retry", i.stuckStep), r.command("answer", i.stuckStep))
 	}
 	p.Text = cmp.Or(p.Text, "it waits for people")
 	return []Problem{p}
+}
+
+// keptFails: see instance.keptFails.
+func (r *reading) keptFails() bool {
+	return r.row.held > 0 && r.row.stuck == flow.DeadLetter && strings.HasPrefix(r.row.stuckText, keptFailed)
+}
+
+// advise says what to do; where an instance can be cancelled, that too.
+func (r *reading) advise(p *Problem, remedy string, commands ...string) {
+	p.Remedy, p.Commands = remedy, commands
+	if r.row.state == string(flow.Running) && r.progress.Extra[onwardExtra] == "" {
+		p.Remedy, p.Commands = remedy+"; or compensate", append(commands, r.command("cancel", ""))
+	}
+}
+
+// only leaves of what to do about a problem what the instance takes now, and says what has to come before the rest.
+func (r *reading) only(p *Problem) {
+	acts := func(command string) bool { return strings.HasPrefix(command, "daybook saga ") }
+	if !slices.ContainsFunc(p.Commands, acts) {
+		return
+	}
+	i := r.row
+	first := ""
+	var instead []string
+	n := slices.IndexFunc(r.actions, func(a ActionInfo) bool { return a.State == "open" })
+	switch {
+	case n >= 0:
+		a := r.actions[n]
+		first = fmt.Sprintf("%s has decided to %s it, and the managers have not carried that out: wait for it, or cancel that plan", explainClean(a.Actor, 100), a.Action)
+		instead = []string{"daybook saga plans " + a.Plan.String() + r.inSchema(), "daybook saga cancel-plan " + a.Plan.String() + " --reason WHY" + r.inSchema()}
+	case p.Reason == ReasonPaused:
+		return
+	case !i.pausedAt.IsZero():
+		first = "resume it first"
+	case r.over():
+		first = "it has ended, and takes no decisions any more"
+	case i.stuck == flow.HandlerMissing && p.Reason != flow.HandlerMissing:
+		first = "run a program that has its version first"
+	case r.keptFails() && (p.Reason != i.stuck || p.Step != ""):
+		first = "what was kept for it comes first"
+	default:
+		return
+	}
+	p.Remedy = first + "; then " + p.Remedy
+	if r.over() && n < 0 {
+		p.Remedy = first
+	}
+	p.Commands = append(instead, slices.DeleteFunc(slices.Clone(p.Commands), acts)...)
 }
 
 func (r *reading) step(name string) *flow.Step {

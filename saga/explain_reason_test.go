@@ -114,8 +114,10 @@ func TestExplainTimersThatStandStill(t *testing.T) {
 	if len(e.Timers) != 1 || !e.Timers[0].FreeAt.IsZero() || !e.Timers[0].DueAt.Equal(after(60)) {
 		t.Errorf("%+v", e.Timers)
 	}
-	w.set("held = 3")
-	if e := w.explain(after(600)); len(e.Problems[0].Commands) != 0 || !strings.Contains(e.Problems[0].Remedy, "3 inputs are kept for it") {
+	w.set("held = 3, stuck_text = 'what was kept for it failed 3 times: broken'")
+	e = w.explain(after(600))
+	w.remedies(e, "daybook saga retry checkout 812 --reason WHY", "daybook saga skip checkout 812 --reason WHY", "daybook saga cancel checkout 812 --reason WHY")
+	if !strings.HasPrefix(e.Problems[0].Remedy, "3 inputs are kept for it, at the first of which its definition fails: ") {
 		t.Errorf("%+v", e.Problems)
 	}
 	w.set("stuck_text = '', stuck = '', stuck_since = NULL, held = 0")

@@ -17,6 +17,7 @@ import (
 const (
 	actionPause  = "pause"
 	actionResume = "resume"
+	actionSkip   = "skip"
 )
 
 const (
@@ -47,7 +48,7 @@ type Operator struct {
 
 // Retry decides that a step is done now: what waits is sent again under the same id, what has failed, or is stuck, with a
 // new one, and without waiting for its pause. Without a step it is the one at which the instance is stuck, or that it waits
-// for.
+// for. Where what was kept for an instance fails, that is tried again, and timers that were given up come again.
 func (o Operator) Retry(ctx context.Context, s Selection, step string) (Plan, error) {
 	return o.decide(ctx, s, flow.ActionRetry, step, planArguments{})
 }
@@ -80,7 +81,8 @@ func (o Operator) Answer(ctx context.Context, s Selection, step string, a HandAn
 	return o.decide(ctx, s, flow.ActionAnswer, step, planArguments{Refused: a.Refused, Type: a.Type, Payload: a.Payload})
 }
 
-// Cancel decides that instances are compensated. Behind its pivot an instance refuses.
+// Cancel decides that instances are compensated. Behind its pivot an instance refuses. One that cannot take what was kept for
+// it passes that by.
 func (o Operator) Cancel(ctx context.Context, s Selection) (Plan, error) {
 	return o.decide(ctx, s, flow.ActionCancel, "", planArguments{})
 }
@@ -102,6 +104,13 @@ func (o Operator) Pause(ctx context.Context, s Selection) (Plan, error) {
 // as long as they were paused; without it those that were due meanwhile fire at once.
 func (o Operator) Resume(ctx context.Context, s Selection, shift bool) (Plan, error) {
 	return o.decide(ctx, s, actionResume, "", planArguments{Shift: shift})
+}
+
+// Skip decides that instances pass by an input that was kept for them, while they were paused or their version was missing,
+// and that their definition fails at: it counts as seen, has no effect, and is in the history. They go on with what was kept
+// behind it. An instance of which nothing fails refuses. Cancel passes it by too.
+func (o Operator) Skip(ctx context.Context, s Selection) (Plan, error) {
+	return o.decide(ctx, s, actionSkip, "", planArguments{})
 }
 
 // planArguments is the stored form of what an action needs besides a step. Its names do not change.

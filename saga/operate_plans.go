@@ -14,7 +14,7 @@ import (
 type Plan struct {
 	ID     uuid.UUID `json:"id"`
 	Saga   string    `json:"saga"`
-	Action string    `json:"action"` // "retry", "answer", "cancel", "mark", "pause", "resume"
+	Action string    `json:"action"` // "retry", "answer", "cancel", "mark", "skip", "pause", "resume"
 	Step   string    `json:"step,omitempty"`
 	Actor  string    `json:"actor"`
 	Reason string    `json:"reason"`

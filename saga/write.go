@@ -62,6 +62,7 @@ func (t *turn) writeInstances(b *pgx.Batch) error {
 		var data, progress []byte
 		var contentType, awaits string
 		err := safely("saga: "+t.u.name, func() (err error) {
+			onward(in.machine, in.state)
 			if data, contentType, progress, err = in.machine.Encode(in.state); err == nil {
 				awaits = in.machine.Awaits(in.state)
 			}
@@ -200,7 +201,8 @@ func (t *turn) bytesOf(ctx context.Context, tx pgx.Tx) error {
 		}
 		c, ok := stored[s.ID]
 		if !ok {
-			return fmt.Errorf("saga: send again: command %s of %s %q run %d is not stored", s.ID, t.u.name, s.key, s.run)
+			err := fmt.Errorf("saga: send again: command %s of %s %q run %d is not stored", s.ID, t.u.name, s.key, s.run)
+			return &faultyInput{t.instances[s.place].last, err}
 		}
 		s.Type, s.Target, s.ContentType, s.Data, s.Undoes, s.Payload = c.Type, c.Target, c.ContentType, c.Data, c.Undoes, nil
 	}

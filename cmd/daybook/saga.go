@@ -23,11 +23,13 @@ func sagaCommand(s *settings) *cobra.Command {
 			"out, and which goes on without this program.\n\n" +
 			"Exit codes: 0 done, 1 failed, 2 refused or nothing selected, 3 the saga asked about is stuck, or the plan waited for was\n" +
 			"cancelled or had refusals, 130 the wait was interrupted and the plan goes on.",
-		Args: cobra.NoArgs,
+		Args: unknownVerb,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }, // without it any argument would do
 	}
+	cmd.SetFlagErrorFunc(unknownFlag)
+	cmd.SuggestionsMinimumDistance = 2
 	cmd.AddCommand(whyCommand(s), historyCommand(s), sagaListCommand(s),
-		retryCommand(s), answerCommand(s), sagaCancelCommand(s), markCommand(s), pauseCommand(s), resumeCommand(s),
+		retryCommand(s), answerCommand(s), sagaCancelCommand(s), markCommand(s), skipCommand(s), pauseCommand(s), resumeCommand(s),
 		sagaPlansCommand(s), cancelPlanCommand(s))
 	return cmd
 }
@@ -52,8 +54,11 @@ func whyCommand(s *settings) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "why SAGA KEY",
 		Short: "Say what an instance waits for, since when and why, what happens next, and what to do; exit code 3 when it is stuck",
-		Args:  cobra.ExactArgs(2),
+		Args:  sagaArgs("SAGA KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if overdue <= 0 {
+				return fmt.Errorf("--overdue %v: must be above 0", overdue)
+			}
 			return s.withSagas(cmd.Context(), false, func(db saga.DB) error {
 				e, err := saga.Explain(cmd.Context(), db, args[0], args[1], saga.InSchema(s.schema), saga.OfRun(run), saga.OverdueAfter(overdue))
 				if err != nil {
@@ -74,7 +79,11 @@ func whyCommand(s *settings) *cobra.Command {
 	cmd.Flags().IntVar(&run, "run", 0, "of this run, from 1 (default: the one that is under way, else the last)")
 	cmd.Flags().DurationVar(&overdue, "overdue", time.Hour, "how long a step without a deadline may wait for an answer")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON: all that is known, the history included")
-	return cmd
+	return sagaHelp(cmd, "Says in one sentence what an instance waits for and since when, what it sent and where that is, which timer fires next, and\n"+
+		"what keeps it; then what to type, and all that is known. It reads the database alone: no manager has to run.\n\n"+
+		"Exit codes: 0 it goes on or has ended, 1 failed, 2 there is no such saga, instance or run, 3 it is stuck: it does not go on\n"+
+		"by itself.",
+		"daybook saga why checkout 812\ndaybook saga why checkout 812 --json")
 }
 
 func historyCommand(s *settings) *cobra.Command {
@@ -83,7 +92,7 @@ func historyCommand(s *settings) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "history SAGA KEY",
 		Short: "Show what has happened to an instance, the last 500 lines",
-		Args:  cobra.ExactArgs(2),
+		Args:  sagaArgs("SAGA KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return s.withSagas(cmd.Context(), false, func(db saga.DB) error {
 				e, err := saga.Explain(cmd.Context(), db, args[0], args[1], saga.InSchema(s.schema), saga.OfRun(run))
@@ -99,7 +108,8 @@ func historyCommand(s *settings) *cobra.Command {
 	}
 	cmd.Flags().IntVar(&run, "run", 0, "of this run, from 1 (default: the one that is under way, else the last)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	return sagaHelp(cmd, "Shows the timeline of an instance: events, commands, timers, retries, and what people decided, who and why."+sagaReads,
+		"daybook saga history checkout 812")
 }
 
 // sagaFilter are the flags that select instances.
@@ -120,11 +130,12 @@ func sagaListCommand(s *settings) *cobra.Command {
 	var f sagaFilter
 	var limit int
 	var after string
+	var overdue time.Duration
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "list SAGA",
 		Short: "List the instances of a saga",
-		Args:  cobra.MaximumNArgs(1),
+		Args:  sagaArgs("[SAGA]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return s.withSagas(cmd.Context(), false, func(db saga.DB) error {
@@ -142,9 +153,12 @@ func sagaListCommand(s *settings) *cobra.Command {
 			if limit < 1 {
 				return fmt.Errorf("--limit %d: must be at least 1", limit)
 			}
+			if overdue <= 0 {
+				return fmt.Errorf("--overdue %v: must be above 0", overdue)
+			}
 			filter.After = after
 			return s.withSagas(cmd.Context(), false, func(db saga.DB) error {
-				page, err := s.listSagas(cmd.Context(), db, filter, limit)
+				page, err := s.listSagas(cmd.Context(), db, filter, limit, overdue)
 				if err != nil {
 					return err
 				}
@@ -164,14 +178,18 @@ func sagaListCommand(s *settings) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&f.stuck, "stuck", false, "only those that do not go on by themselves, as their managers know it")
-	cmd.Flags().StringVar(&f.because, "reason-is", "", "only those that are stuck for it: dead_letter, reply_overdue, compensation_failed, handler_missing, paused")
+	cmd.Flags().BoolVar(&f.stuck, "stuck", false, "only those that do not go on by themselves, as `daybook saga why` says")
+	cmd.Flags().StringVar(&f.because, "reason-is", "", "only those with this reason: dead_letter, reply_overdue, timer_overdue, compensation_failed, handler_missing, paused, outbox_blocked, retrying")
+	cmd.Flags().DurationVar(&overdue, "overdue", time.Hour, "how long a step without a deadline may wait for an answer")
 	cmd.Flags().StringVar(&f.state, "state", "", "only those that are running, compensating, completed or compensated")
 	cmd.Flags().DurationVar(&f.older, "older", 0, "only those that have not changed, or are stuck, for so long")
 	cmd.Flags().IntVar(&limit, "limit", 100, "how many at most")
 	cmd.Flags().StringVar(&after, "after", "", "go on where a list with the same flags has ended: what it said after \"more:\"")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	return sagaHelp(cmd, "Lists the instances of a saga by their keys; those of a state by when they changed or ended. With --stuck or --reason-is it\n"+
+		"lists those that do not go on, by the rule of `daybook saga why`: those that managers have stored first, then those that are\n"+
+		"paused, then what is found besides: overdue timers, answers that do not come, commands that do not move, dead letters."+sagaReads,
+		"daybook saga list checkout --stuck\ndaybook saga list checkout --reason-is retrying --older 10m\ndaybook saga list checkout --state compensating --limit 20")
 }
 
 // sagaNames are the sagas that are installed or have instances.
@@ -213,11 +231,11 @@ func thereAre(names []string) string {
 }
 
 // listSagas goes through pages that have little until there are enough.
-func (s *settings) listSagas(ctx context.Context, db saga.DB, f saga.Filter, limit int) (saga.Page, error) {
+func (s *settings) listSagas(ctx context.Context, db saga.DB, f saga.Filter, limit int, overdue time.Duration) (saga.Page, error) {
 	all := saga.Page{Sagas: []saga.Summary{}}
 	for {
 		f.Limit = min(limit-len(all.Sagas), 1000)
-		page, err := saga.List(ctx, db, f, saga.InSchema(s.schema))
+		page, err := saga.List(ctx, db, f, saga.InSchema(s.schema), saga.OverdueAfter(overdue))
 		if err != nil {
 			return all, err
 		}

@@ -19,7 +19,7 @@ func sagaPlansCommand(s *settings) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plans [PLAN]",
 		Short: "List what was decided for sagas, or say how far one plan is",
-		Args:  cobra.MaximumNArgs(1),
+		Args:  sagaArgs("[PLAN]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := planOf(args, wait)
 			if err != nil {
@@ -53,7 +53,11 @@ func sagaPlansCommand(s *settings) *cobra.Command {
 	cmd.Flags().BoolVar(&running, "running", false, "only those that are running")
 	cmd.Flags().BoolVar(&wait, "wait", false, "follow the plan until it ends; Ctrl-C leaves it running")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	return sagaHelp(cmd, "Lists the last hundred plans, the newest first; with an id says how far that plan is, what it waits for, and which instances\n"+
+		"have refused and why.\n\n"+
+		"Exit codes: 0 done, 1 failed, 2 there is no such plan, 3 with --wait: the plan was cancelled, or instances refused, 130 the\n"+
+		"wait was interrupted, and the plan goes on.",
+		"daybook saga plans\ndaybook saga plans --saga checkout --running\ndaybook saga plans 0190f5fe-7c00-7a00-8000-000000000000 --wait")
 }
 
 func cancelPlanCommand(s *settings) *cobra.Command {
@@ -61,7 +65,7 @@ func cancelPlanCommand(s *settings) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cancel-plan PLAN --reason WHY",
 		Short: "End a running plan: instances that have not had their turn are left as they are",
-		Args:  cobra.ExactArgs(1),
+		Args:  sagaArgs("PLAN"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := parseID("plan", args[0])
 			if err != nil {
@@ -83,7 +87,9 @@ func cancelPlanCommand(s *settings) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&act.reason, "reason", "", "why; it is kept with the plan (required)")
 	cmd.Flags().StringVar(&act.actor, "actor", "", "who does it (default user@host)")
-	return cmd
+	return sagaHelp(cmd, "Ends a plan that is running: what it has done stays done, and instances that have not had their turn are left as they are.\n\n"+
+		"Exit codes: 0 done, 1 failed, 2 there is no such plan, or it has ended already.",
+		"daybook saga cancel-plan 0190f5fe-7c00-7a00-8000-000000000000 --reason \"too early\"")
 }
 
 // followSaga prints how far a plan is, until it has ended.

@@ -144,14 +144,9 @@ func printSagas(out io.Writer, f saga.Filter, page saga.Page, now time.Time) err
 		return seeLetters(out, f)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "KEY\tRUN\tSTATE\tSTUCK\tSTEP\tFOR\tSTARTED\tCHANGED\tAWAITS")
+	fmt.Fprintln(w, "KEY\tRUN\tSTATE\tREASON\tSTEP\tFOR\tSTARTED\tCHANGED\tAWAITS")
 	for _, i := range page.Sagas {
-		if !i.PausedAt.IsZero() {
-			i.Reason = strings.TrimPrefix(i.Reason+", paused", ", ")
-			if i.StuckSince.IsZero() {
-				i.StuckSince = i.PausedAt
-			}
-		}
+		i.Reason = strings.Join(i.Reasons, ", ")
 		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", clean(i.Key, 80), i.Run, i.State, orNone(i.Reason), clean(orNone(i.Step), 60),
 			ago(i.StuckSince, now), ago(i.StartedAt, now), ago(i.ChangedAt, now), clean(orNone(i.Awaits), 80))
 	}

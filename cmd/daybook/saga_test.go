@@ -129,7 +129,7 @@ func TestSagaList(t *testing.T) {
 		t.Errorf("without a store: %v", err)
 	}
 	d.exec(`UPDATE daybook.sagas SET paused_at = now() WHERE key = '2'`)
-	wantIn(t, d.run("list", "checkout", "--reason-is", "paused"), "dead_letter, paused  ship  3h ")
+	wantIn(t, d.run("list", "checkout", "--reason-is", "paused"), "paused, dead_letter  ship  3h ")
 	d.exec(`UPDATE daybook.sagas SET paused_at = NULL`)
 	d.wantError(1, "Filter.State", "list", "checkout", "--state", "stuck")
 	d.wantError(1, "--state is empty", "list", "checkout", "--state", "")
