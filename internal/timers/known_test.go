@@ -7,14 +7,13 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/daybook-go/daybook/internal/timers"
 )
 
 // A claims at 0, renews at 10 and freezes. B finds nothing before 40, and takes over at 41. What A brings at 55 is refused.
-func TestLeaseKnownAnswer(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
+func leaseKnownAnswer(t *testing.T, pool *pgxpool.Pool) {
 	const lease = 30 * time.Second
 	set(t, pool, at(0), timers.Setting{Name: "nightly-report"})
 	want := func(when float64, got []timers.Timer, texts ...string) {
@@ -66,9 +65,7 @@ func TestLeaseKnownAnswer(t *testing.T) {
 
 // Renewed at 100 under token 7, silent until 145: taken over under token 8, and the first one is refused, also before
 // the second has finished.
-func TestTakeoverKnownAnswer(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
+func takeoverKnownAnswer(t *testing.T, pool *pgxpool.Pool) {
 	const lease = 30 * time.Second
 	set(t, pool, at(70), timers.Setting{Name: "nightly-report"})
 	execute(t, pool, `UPDATE daybook.timers SET token = 6`)
@@ -90,9 +87,7 @@ func TestTakeoverKnownAnswer(t *testing.T) {
 }
 
 // Due at 40, 900, 3600 and 86400, polled at 30, 60, 1000 and 4000.
-func TestPollingKnownAnswer(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
+func pollingKnownAnswer(t *testing.T, pool *pgxpool.Pool) {
 	for _, s := range []time.Duration{40, 900, 3600, 86400} {
 		set(t, pool, at(0), timers.Setting{Name: s.String(), After: s * time.Second})
 	}
@@ -117,9 +112,7 @@ func TestPollingKnownAnswer(t *testing.T) {
 	}
 }
 
-func TestHeldLeavesOutWhatIsGone(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
+func heldLeavesOutWhatIsGone(t *testing.T, pool *pgxpool.Pool) {
 	const lease = 30 * time.Second
 	for _, name := range []string{"e-stays", "d-cancelled", "c-set-anew", "b-taken-over", "a-stays"} {
 		set(t, pool, at(0), timers.Setting{Name: name, Payload: []byte(name), Does: "does " + name})

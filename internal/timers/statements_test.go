@@ -33,10 +33,36 @@ func affected(t testing.TB, db timers.DB, add func(b *pgx.Batch) *pgx.QueuedQuer
 	return n
 }
 
-// R-ST05: an unknown name, a name twice, a timer that is being handled: no error, and the number tells.
-func TestCancelIsIdempotent(t *testing.T) {
+// What the statements do shows without a runner, in one database: each begins with no timers.
+func TestStatements(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
+	for _, c := range []struct {
+		name string
+		test func(*testing.T, *pgxpool.Pool)
+	}{
+		{"lease known answer", leaseKnownAnswer},
+		{"takeover known answer", takeoverKnownAnswer},
+		{"polling known answer", pollingKnownAnswer},
+		{"held leaves out what is gone", heldLeavesOutWhatIsGone},
+		{"cancel is idempotent", cancelIsIdempotent},
+		{"cancel waits for a handler", cancelWaitsForAHandler},
+		{"setting anew replaces", settingAnewReplaces},
+		{"same name is another timer", sameNameIsAnotherTimer},
+		{"prefixes", prefixes},
+		{"shift", shift},
+		{"times are cut off", timesAreCutOff},
+		{"spread", spread},
+		{"overdue counts what is overdue", overdueCountsWhatIsOverdue},
+		{"ahead cuts no lease", aheadCutsNoLease},
+	} {
+		execute(t, pool, `DELETE FROM daybook.timers`)
+		t.Run(c.name, func(t *testing.T) { c.test(t, pool) })
+	}
+}
+
+// R-ST05: an unknown name, a name twice, a timer that is being handled: no error, and the number tells.
+func cancelIsIdempotent(t *testing.T, pool *pgxpool.Pool) {
 	cancel := func(names ...string) int64 {
 		return affected(t, pool, func(b *pgx.Batch) *pgx.QueuedQuery { return timers.Cancel(b, schema, queue, names) })
 	}
@@ -66,9 +92,7 @@ func TestCancelIsIdempotent(t *testing.T) {
 }
 
 // A transaction that finishes a timer has it locked: who cancels meanwhile waits, and finds nothing.
-func TestCancelWaitsForAHandler(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
+func cancelWaitsForAHandler(t *testing.T, pool *pgxpool.Pool) {
 	set(t, pool, at(0), timers.Setting{Name: "a"})
 	claimed := claim(t, pool, "A", at(1), time.Minute)
 	tx, err := pool.Begin(t.Context())
@@ -104,9 +128,7 @@ func TestCancelWaitsForAHandler(t *testing.T) {
 }
 
 // R-ST06: set twice in one statement, one transaction and two, and once in one that rolls back. It fires once, at the last time.
-func TestSettingAnewReplaces(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
+func settingAnewReplaces(t *testing.T, pool *pgxpool.Pool) {
 	due := func() float64 {
 		return value[time.Time](t, pool, `SELECT due_at FROM daybook.timers`).Sub(second0).Seconds()
 	}
@@ -156,9 +178,7 @@ func TestSettingAnewReplaces(t *testing.T) {
 
 // Cancelled and set again while it is handled: the token of the new one is that of the old one, and fences all the same. And
 // who finishes a timer may set the next of its name in the same transaction.
-func TestSameNameIsAnotherTimer(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
+func sameNameIsAnotherTimer(t *testing.T, pool *pgxpool.Pool) {
 	set(t, pool, at(0), timers.Setting{Name: "x"})
 	old := claim(t, pool, "A", at(1), time.Minute)
 	send(t, pool, func(b *pgx.Batch) {
@@ -181,9 +201,7 @@ func TestSameNameIsAnotherTimer(t *testing.T) {
 	}
 }
 
-func TestPrefixes(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
+func prefixes(t *testing.T, pool *pgxpool.Pool) {
 	all := []string{"4", "42", "42/", "42/a", "42/%", "42/_", "42/\u00e9", "42/\U0010FFFD", "420", "43", "42퟿", "42\ue000", "é/1", "ê/1"}
 	for _, c := range []struct{ prefix string }{{"42/"}, {"42"}, {"4"}, {"42/%"}, {"42퟿"}, {"é/"}, {"é"}, {""}, {"nothing"}, {"42/\U0010FFFD"}} {
 		execute(t, pool, `DELETE FROM daybook.timers`)
@@ -213,9 +231,7 @@ func TestPrefixes(t *testing.T) {
 }
 
 // After a pause of an hour: what waits, what waits for another attempt, and what is claimed.
-func TestShift(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
+func shift(t *testing.T, pool *pgxpool.Pool) {
 	set(t, pool, at(0), timers.Setting{Name: "i/claimed", After: 10 * time.Second}, timers.Setting{Name: "i/retried", After: 11 * time.Second},
 		timers.Setting{Name: "i/waits", After: 20 * time.Second}, timers.Setting{Name: "j", After: 20 * time.Second})
 	claimed := claim(t, pool, "A", at(12), time.Minute)
@@ -244,9 +260,7 @@ func TestShift(t *testing.T) {
 }
 
 // R-PG05: what is below a microsecond is cut off, not rounded: the last instant of a day stays in it.
-func TestTimesAreCutOff(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
+func timesAreCutOff(t *testing.T, pool *pgxpool.Pool) {
 	last := time.Date(2030, 12, 31, 23, 59, 59, 999_999_900, time.UTC)
 	set(t, pool, nil, timers.Setting{Name: "last", From: last})
 	set(t, pool, nil, timers.Setting{Name: "after", From: last.Add(-time.Second), After: time.Second + 99})
@@ -262,9 +276,7 @@ func TestTimesAreCutOff(t *testing.T) {
 }
 
 // A herd that is set for one moment comes spread over the time, evenly, each at its place.
-func TestSpread(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
+func spread(t *testing.T, pool *pgxpool.Pool) {
 	const n, spread = 6000, time.Minute
 	var settings []timers.Setting
 	for i := range n {
@@ -294,9 +306,7 @@ func TestSpread(t *testing.T) {
 }
 
 // R-ST19: what waits for its due time, a pause or a handler is not overdue.
-func TestOverdueCountsWhatIsOverdue(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
+func overdueCountsWhatIsOverdue(t *testing.T, pool *pgxpool.Pool) {
 	const grace = 10 * time.Second
 	overdue := func(now float64) (int, time.Time) {
 		t.Helper()
@@ -328,9 +338,7 @@ func TestOverdueCountsWhatIsOverdue(t *testing.T) {
 }
 
 // A timer is claimed ahead, a lease is not.
-func TestAheadCutsNoLease(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
+func aheadCutsNoLease(t *testing.T, pool *pgxpool.Pool) {
 	set(t, pool, at(0), timers.Setting{Name: "a"}, timers.Setting{Name: "b", After: 30 * time.Second})
 	mine := claim(t, pool, "A", at(0), 30*time.Second)
 	ahead, err := timers.Claim(t.Context(), pool, timers.ClaimRequest{Schema: schema, Queue: queue, Owner: "B", Now: at(29), Ahead: 5 * time.Second, Limit: 10, Lease: time.Minute})
