@@ -29,6 +29,9 @@ func TestKillAtEveryPoint(t *testing.T) {
 			t.Run(fmt.Sprintf("%s %d", point, nth), func(t *testing.T) {
 				t.Parallel()
 				s, pool := newShell(t)
+				if point == atMigration || point == atInstall {
+					s, pool = emptyShell(t)
+				}
 				armed := shell{url: s.url, env: []string{armedAt(point, nth)}}
 				if r := armed.run(t, "import", path); r.code != -1 {
 					t.Fatalf("the program was to be killed, and ended with %d:\n%s%s", r.code, r.out, r.notes)
@@ -40,16 +43,15 @@ func TestKillAtEveryPoint(t *testing.T) {
 	}
 }
 
-const kills = 20
-
-// The points are spread over the whole import: each kill waits until about a twentieth more is stored, and then for a
-// random moment. Some come while the program starts.
+// The points are spread over the whole import: each kill waits until another part of it is stored, a twentieth at full size,
+// and then for a random moment. Some come while the program starts.
 func TestKillAtRandomPoints(t *testing.T) {
 	t.Parallel()
 	seed := seeded(t)
 	path := longJournal(t)
 	total := eventsOf(t, path)
-	s, pool := newShell(t)
+	kills := 4 + testscale.N(16)
+	s, pool := emptyShell(t)
 	inside := 0
 	for killed, here := 0, 0; killed < kills; {
 		stored, after := here*total/kills+seed.IntN(total/kills), time.Duration(seed.IntN(30))*time.Millisecond
@@ -66,7 +68,7 @@ func TestKillAtRandomPoints(t *testing.T) {
 		}
 		// The last kill came too late: go on with another ledger.
 		audit(t, s, pool, path)
-		s, pool = newShell(t)
+		s, pool = emptyShell(t)
 		here = 0
 	}
 	if inside < kills/4 {
@@ -114,7 +116,7 @@ func (s shell) strike(
 	if stored == 0 {
 		due = time.After(after)
 	}
-	look := time.NewTicker(2 * time.Millisecond)
+	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()
 	for alive := true; alive; {
 		select {
@@ -216,9 +218,13 @@ func longJournal(t *testing.T) string {
 	if os.Getenv("DAYBOOK_ACCEPTANCE_DATA") != "" && testscale.Factor() >= 1 {
 		return samples(t)[1].journal
 	}
+	rounds := 10
+	if testscale.Factor() < 1 {
+		rounds = 5
+	}
 	var text strings.Builder
 	text.WriteString(header)
-	for round := range 10 {
+	for round := range rounds {
 		for _, e := range entriesOf(t, ownSample(t).journal) {
 			for _, p := range e.Postings {
 				fmt.Fprintf(&text, "%d0%s,%s,%s,%s,%s,%s\n", round+1, e.Index, e.Date, plain(e.Description), p.Account, p.Amount, p.Commodity)

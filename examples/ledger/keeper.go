@@ -107,7 +107,7 @@ func (k *keeper) run(ctx context.Context) error {
 func (k *keeper) begun(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 	defer cancel()
-	look := time.NewTicker(2 * time.Millisecond)
+	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()
 	for ctx.Err() == nil && !inPlace(k.health(ctx), 0) {
 		select {
@@ -135,7 +135,7 @@ func (k *keeper) published(ctx context.Context, token eventstore.Token) error {
 	if want.IsZero() {
 		return nil
 	}
-	look := time.NewTicker(5 * time.Millisecond)
+	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
 	for {
 		lag, err := k.relay.Lag(ctx)

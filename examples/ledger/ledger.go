@@ -36,11 +36,15 @@ type ledger struct {
 
 // withLedger opens the ledger for do and closes it.
 func (p *program) withLedger(ctx context.Context, do func(context.Context, *ledger) error, opts ...book.Option) error {
-	url, release, err := pgserver.ForRun(ctx, p.notes)
-	if err != nil {
-		return err
+	url := p.database
+	if url == "" {
+		found, release, err := pgserver.ForRun(ctx, p.notes)
+		if err != nil {
+			return err
+		}
+		defer release()
+		url = found
 	}
-	defer release()
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return fmt.Errorf("the database's URL: %w", err)

@@ -51,7 +51,8 @@ type program struct {
 	notes io.Writer // progress, notes and errors
 	now   func() time.Time
 
-	// Tests watch and stop the program through these. The zero values are what the program runs with.
+	// Tests choose its database, watch and stop it through these. The zero values are what the program runs with.
+	database string // URL
 	pool     func(*pgxpool.Config)
 	store    postgres.Config
 	observer eventstore.Observer // of relay and projections

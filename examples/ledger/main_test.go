@@ -38,14 +38,21 @@ func TestMain(m *testing.M) {
 // patience bounds one run of the program.
 const patience = 2 * time.Minute
 
-// shell runs the program as a process of its own on one database.
+// shell runs the program on one database: as a process of its own where that makes a difference.
 type shell struct {
 	url string
 	env []string
 }
 
-// newShell gives the program an empty database.
+// newShell gives the program a database in which the store is installed, as after its first run.
 func newShell(t *testing.T) (shell, *pgxpool.Pool) {
+	t.Helper()
+	pool := postgrestest.New(t)
+	return shell{url: postgrestest.URL(pool)}, pool
+}
+
+// emptyShell gives it an empty database.
+func emptyShell(t *testing.T) (shell, *pgxpool.Pool) {
 	t.Helper()
 	pool := postgrestest.Empty(t)
 	return shell{url: postgrestest.URL(pool)}, pool
@@ -71,8 +78,26 @@ func (s shell) command(ctx context.Context, args ...string) (cmd *exec.Cmd, out,
 	return cmd, out, notes
 }
 
-// run waits for the end of the program, however it ends.
+// run waits for the end of the program, however it ends. Only one that is armed, and would take this process with it, needs
+// a process of its own.
 func (s shell) run(t *testing.T, args ...string) result {
+	t.Helper()
+	if len(s.env) > 0 {
+		return s.apart(t, args...)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	out, notes := newOutput(), newOutput()
+	p := program{out: out, notes: notes, now: time.Now, database: s.url}
+	code := p.run(ctx, args)
+	if ctx.Err() != nil {
+		t.Fatalf("ledger %v does not end:\n%s", args, notes)
+	}
+	return result{code: code, out: out.String(), notes: notes.String()}
+}
+
+// apart is run as a process of its own.
+func (s shell) apart(t *testing.T, args ...string) result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

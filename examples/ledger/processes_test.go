@@ -32,7 +32,9 @@ func TestServeAndWork(t *testing.T) {
 	s, pool := newShell(t)
 	working := s.work(t)
 	serving, c := s.serve(t)
-	const writers, rounds = 4, 25
+	const writers = 4
+	rounds := 3 + testscale.N(22)
+	sum, more := fmt.Sprintf("%d.00", rounds), fmt.Sprintf("%d.50", rounds) // of each, and of the first when one was posted alone
 	first, last := make([]string, writers), make([]string, writers)
 	var all sync.WaitGroup
 	for i := range writers {
@@ -67,10 +69,10 @@ func TestServeAndWork(t *testing.T) {
 		t.Errorf("without a process that works: %d %v %s", late.status, late.header, late.text)
 	}
 	stale := c.read(t, "/balances/expenses:food:0?wait=0", posted.token(), "Prefer", "handling=lenient")
-	if stale.status != http.StatusOK || stale.balance() != "25.00" || stale.header.Get("Preference-Applied") != "handling=lenient" || stale.header.Get(api.LagHeader) == "" {
+	if stale.status != http.StatusOK || stale.balance() != sum || stale.header.Get("Preference-Applied") != "handling=lenient" || stale.header.Get(api.LagHeader) == "" {
 		t.Errorf("the stale answer: %d %v %s", stale.status, stale.header, stale.text)
 	}
-	if old := c.read(t, "/balances/expenses:food:0", last[0]); old.status != http.StatusOK || old.balance() != "25.00" {
+	if old := c.read(t, "/balances/expenses:food:0", last[0]); old.status != http.StatusOK || old.balance() != sum {
 		t.Errorf("an older token: %d %s", old.status, old.text)
 	}
 
@@ -78,14 +80,14 @@ func TestServeAndWork(t *testing.T) {
 	waits := make(chan reply, 1)
 	go func() { waits <- c.read(t, "/balances/expenses:food:0?wait=30", posted.token()) }()
 	again := s.work(t)
-	if r := <-waits; r.status != http.StatusOK || r.balance() != "25.50" {
+	if r := <-waits; r.status != http.StatusOK || r.balance() != more {
 		t.Errorf("when work had begun again: %d %s", r.status, r.text)
 	}
 
 	serving.stop(t)
 	serving, c = s.serve(t)
 	for i, token := range append(first, last...) {
-		want := map[bool]string{true: "25.50", false: "25.00"}[i%writers == 0]
+		want := map[bool]string{true: more, false: sum}[i%writers == 0]
 		if r := c.read(t, fmt.Sprintf("/balances/expenses:food:%d", i%writers), token); r.status != http.StatusOK || r.balance() != want {
 			t.Errorf("token %d after the restart: %d %s", i, r.status, r.text)
 		}
