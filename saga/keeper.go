@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -129,22 +130,34 @@ func (k *keeper) turn(ctx context.Context) (more bool, err error) {
 			}
 		}
 	}
+	var refused error
 	for _, p := range held {
 		again, err := k.take(ctx, p)
-		if err != nil {
+		switch {
+		case err == nil:
+		case !refuses(err):
 			return false, err
+		case refused == nil:
+			refused = err
 		}
 		more = more || again
 	}
 	if planned {
 		again, err := k.carryOut(ctx)
 		if err != nil {
-			return false, err
+			return false, errors.Join(refused, err)
 		}
 		more = more || again
 	}
 	again, err := k.clean(ctx)
-	return more || again, err
+	return more || again, errors.Join(refused, err)
+}
+
+// refuses reports whether a database that is there and well says no: then others may have more luck, and must not wait for
+// the one that it said no to.
+func refuses(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && !ofTheDatabase(pg.Code)
 }
 
 // lates notes since when timers are overdue that nobody has claimed, and how many instances are stuck.
