@@ -271,7 +271,7 @@ func TestCancelledCommands(t *testing.T) { //nolint:paralleltest
 	}
 	before := runtime.NumGoroutine()
 	cancelled := 0
-	for range max(testscale.N(200), 200) {
+	for range max(testscale.N(200), 60) {
 		for name, deed := range deeds {
 			c, id := newKey(), newStream("s")
 			ctx, cancel := context.WithTimeout(context.Background(), time.Duration(r.Int64N(int64(usual[name])*3/2)))

@@ -181,7 +181,7 @@ func postgrestestPool(t *testing.T, pool *pgxpool.Pool, name string) *pgxpool.Po
 func TestLookUpsStayFlat(t *testing.T) {
 	t.Parallel()
 	store, pool := freshStore(t, postgres.Config{MaxConns: 16})
-	requests := 4_000
+	requests := 1_200
 	if testscale.Factor() >= 1 {
 		requests = 400_000
 	}
