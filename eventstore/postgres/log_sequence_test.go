@@ -14,6 +14,7 @@ import (
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/eventstore/postgres"
 	"github.com/daybook-go/daybook/eventstore/postgres/postgrestest"
+	"github.com/daybook-go/daybook/internal/testscale"
 )
 
 // readSequence reads all pages of a sequence and checks what each promises.
@@ -62,7 +63,11 @@ func TestReadSequenceAgreesWithTheLog(t *testing.T) {
 			for i := range 70 {
 				streams = append(streams, fmt.Sprint("line-", i))
 			}
-			for i := range 400 {
+			appends := 400
+			if testscale.Factor() < 1 {
+				appends = 200
+			}
+			for i := range appends {
 				name := streams[rng.IntN(len(streams))]
 				if i%2 == 0 || i < len(streams) { // the few get most
 					name = streams[i%5]

@@ -120,7 +120,9 @@ func TestKeysAreKeptAndGo(t *testing.T) {
 					continue // nobody looks for a while
 				}
 				mustTurn(t, store)
-				check()
+				if testscale.Factor() >= 1 || r.IntN(3) == 0 { // a key that went too soon is still missing later
+					check()
+				}
 			}
 			for range 4 * 16 * 2 {
 				clock.step(keep / 32)
