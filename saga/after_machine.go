@@ -62,7 +62,7 @@ func defineAfter(name string, wait, spread time.Duration, events *eventstore.Cat
 		m.keys[wire] = append(m.keys[wire], key)
 	}
 	m.core.settle()
-	d.diagram = m.diagram
+	d.diagram, d.sends = m.diagram, c.sends
 	if d.err = c.joined(); d.err == nil {
 		d.parts = flow.Parts{Machine: m, Events: events}
 	}

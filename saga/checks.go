@@ -33,6 +33,7 @@ type checks struct {
 	version int
 	catalog *eventstore.Catalog
 	faults  []error
+	sends   []sends
 }
 
 func (c *checks) fault(step, remedy, reason string, args ...any) {
@@ -162,6 +163,7 @@ func checkCommand[S any](c *checks, step, field string, command Command[S]) {
 	if command.make == nil {
 		c.fault(step, "give Send a function", "field %s: Send has no function", field)
 	}
+	c.sends = append(c.sends, sends{step, field, command.payload})
 	if t := command.payload; t.Kind() != reflect.Struct || t.Name() == "" {
 		c.fault(step, "declare a struct for the command", "field %s: %s is no named struct", field, t)
 	}

@@ -16,7 +16,7 @@ func (p Process[S]) define() *definition {
 	c := &checks{saga: p.Name, version: p.Version, catalog: p.Events}
 	checkProcess(c, &p)
 	m := p.machine()
-	d.diagram = m.diagram
+	d.diagram, d.sends = m.diagram, c.sends
 	if d.err = c.joined(); d.err == nil {
 		d.parts = flow.Parts{Machine: m, Events: p.Events}
 	}

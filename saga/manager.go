@@ -66,7 +66,7 @@ func NewManager(pool *pgxpool.Pool, source Source, sender Sender, cfg Config, de
 		fault("%w", err)
 	}
 	units, err := unitsOf(definitions)
-	faults = append(faults, err)
+	faults = append(faults, err, checkSends(sender, definitions))
 	if err := errors.Join(faults...); err != nil {
 		return nil, err
 	}

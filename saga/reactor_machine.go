@@ -37,7 +37,7 @@ func defineReactor(name string, events *eventstore.Catalog, when []Trigger) *def
 	}
 	slices.Sort(m.types)
 	m.types = slices.Compact(m.types)
-	d.diagram = m.diagram
+	d.diagram, d.sends = m.diagram, c.sends
 	if d.err = c.joined(); d.err == nil {
 		d.parts = flow.Parts{Reactor: m, Events: events}
 	}

@@ -43,6 +43,7 @@ type definition struct {
 	parts   flow.Parts
 	err     error
 	diagram func() string
+	sends   []sends
 }
 
 func (d *definition) Name() string    { return d.name }

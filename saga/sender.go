@@ -22,7 +22,9 @@ import (
 type Source = consumer.Source
 
 // Sender sends the commands of sagas, and tells what became of them. The one that commands.ForSagas makes puts them into the
-// outbox of the store, for the dispatcher. It is safe for concurrent use.
+// outbox of the store, for the dispatcher. It is safe for concurrent use. One that also has a method
+// Knows(payload reflect.Type) error, nil for a type that Prepare takes, is asked by NewManager for all types that definitions
+// declare to send.
 type Sender interface {
 	// Prepare makes the stored form of a command by the program's bus. Its errors are those of the definition: a payload
 	// that no handler is known for, or that cannot be encoded.

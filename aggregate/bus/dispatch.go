@@ -93,14 +93,9 @@ func (b *Bus) Encode(payload any, opts ...SendOption) (Command, error) {
 }
 
 func (b *Bus) command(ctx context.Context, payload any, opts []SendOption) (Command, *route, error) {
-	goType := reflect.TypeOf(payload)
-	route, known := b.routes.Load().byType[goType]
-	if !known {
-		reason := "register one with bus.Handle"
-		if goType != nil && goType.Kind() == reflect.Pointer {
-			reason = "send the value itself, not a pointer to it"
-		}
-		return Command{}, nil, &UnknownCommandError{GoType: fmt.Sprint(goType), reason: reason}
+	route, err := b.routeOf(reflect.TypeOf(payload))
+	if err != nil {
+		return Command{}, nil, err
 	}
 	c := Command{Metadata: eventstore.MetadataFrom(ctx)}
 	for _, opt := range opts {

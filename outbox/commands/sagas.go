@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -24,7 +25,7 @@ type SagaSender struct {
 }
 
 // ForSagas returns the sender of a saga manager. b is asked for the stored form of commands, so it must know each type that a
-// saga of the manager sends; it may run elsewhere than the dispatcher. rows is store.Outbox(), one of its own. ForSagas
+// saga of the manager sends before the manager is made; it may run elsewhere than the dispatcher. rows is store.Outbox(), one of its own. ForSagas
 // panics when one of the two is missing.
 func ForSagas(b *bus.Bus, rows outbox.Rows) *SagaSender {
 	switch {
@@ -52,6 +53,10 @@ func (s *SagaSender) Prepare(ctx context.Context, to string, payload any) (flow.
 	}
 	return flow.Command{Type: c.Type, Target: c.Target, ContentType: c.ContentType, Data: c.Data}, nil
 }
+
+// Knows returns nil when the bus has a handler for payloads of a type, else an [*bus.UnknownCommandError]. A saga.Manager
+// asks when it is made for all that its definitions declare to send.
+func (s *SagaSender) Knows(payload reflect.Type) error { return s.bus.Knows(payload) }
 
 // storable refuses what the outbox would refuse, before anything is written. It checks as the outbox does, which stores a
 // message like an event.

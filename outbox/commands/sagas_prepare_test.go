@@ -3,6 +3,7 @@ package commands
 import (
 	"context"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -43,5 +44,25 @@ func TestSagaSenderRefusesWhatTheOutboxWould(t *testing.T) {
 		}
 		c.ID = uuid.New()
 		w.delivers(c)
+	}
+}
+
+// A manager is told which commands nobody has registered, without making any.
+func TestSagaSenderKnowsItsCommands(t *testing.T) {
+	t.Parallel()
+	w := newSagaWorld(t)
+	if err := w.sender.Knows(reflect.TypeFor[add]()); err != nil {
+		t.Error(err)
+	}
+	type late struct{ N int }
+	if err := w.sender.Knows(reflect.TypeFor[late]()); !errors.Is(err, bus.ErrUnknownCommand) || !strings.Contains(err.Error(), "commands.late: register one with bus.Handle") {
+		t.Errorf("got %v", err)
+	}
+	if err := w.sender.Knows(reflect.TypeFor[*add]()); !errors.Is(err, bus.ErrUnknownCommand) || !strings.Contains(err.Error(), "not a pointer") {
+		t.Errorf("got %v", err)
+	}
+	bus.Handle(w.bus, bus.TypeOf[late]("till.late"), func(context.Context, late) (bus.Reply, error) { return bus.Reply{}, nil })
+	if err := w.sender.Knows(reflect.TypeFor[late]()); err != nil {
+		t.Error(err)
 	}
 }
