@@ -55,11 +55,13 @@ func TestSwitchingSources(t *testing.T) {
 	stopped := make(chan struct{})
 	var sending sync.WaitGroup
 	sending.Go(func() {
+		pace := time.NewTicker(5 * time.Millisecond) // all of them are looked at in the end
+		defer pace.Stop()
 		for n := 0; ; n++ {
 			select {
 			case <-stopped:
 				return
-			default:
+			case <-pace.C:
 				s.put(fmt.Sprint(n % 7))
 			}
 		}

@@ -215,7 +215,7 @@ func TestStartAtHead(t *testing.T) {
 // A broker that repeats, shuffles, and loses messages until they are sent again much later, while owners come and go.
 func TestHostileBroker(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(3) {
+	for _, seed := range seeds(3) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)

@@ -58,7 +58,7 @@ func TestWhatIsAppliedIsARepeatForTheNextOwner(t *testing.T) {
 // A broker that repeats and shuffles what it brings, over several subscriptions.
 func TestBrokerThatRepeatsAndShuffles(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(4) {
+	for _, seed := range seeds(4) {
 		w := newWorld(t)
 		w.broker.lanes = 1 + int(seed)
 		cfg := w.config()

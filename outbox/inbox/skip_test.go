@@ -118,7 +118,7 @@ func TestAFailureBeforeAndBehindAMarker(t *testing.T) {
 // aside meanwhile; with owners that come and go.
 func TestHostileRedrives(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(4) {
+	for _, seed := range seeds(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/daybook-go/daybook/eventstore/postgres/postgrestest"
 	"github.com/daybook-go/daybook/internal/livetest"
+	"github.com/daybook-go/daybook/internal/testscale"
 	"github.com/daybook-go/daybook/outbox"
 )
 
@@ -40,6 +41,16 @@ func newWorld(t testing.TB) *world {
 	w := &world{t: t, pool: postgrestest.New(t), broker: newBroker(1), pub: newPublisher(8)}
 	w.exec(`CREATE TABLE applied (n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, partition int, key text, position bigint, data text)`)
 	return w
+}
+
+// seeds are those of a test at full size, or the first and the last of them.
+func seeds(n uint64) (all []uint64) {
+	for seed := range n {
+		if testscale.Factor() >= 1 || seed == 0 || seed == n-1 {
+			all = append(all, seed)
+		}
+	}
+	return all
 }
 
 func (w *world) exec(sql string, args ...any) {
