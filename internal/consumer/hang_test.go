@@ -1,14 +1,11 @@
 package consumer
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"runtime"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/livetest"
 )
 
 // hangs makes the handler of some values hang until they are let go, whatever their contexts say.
@@ -89,10 +87,9 @@ func TestAHandlerThatHangsHoldsNobody(t *testing.T) {
 		at = w.append(fmt.Sprint("k", i), fmt.Sprint(i))
 	}
 	const limit = 500 * time.Millisecond
-	var said lines
+	var said livetest.Lines
 	calls := bounded(10)
-	worker := w.worker(Config{Timeout: limit, RetryBase: 10 * time.Millisecond, calls: calls,
-		Logger: slog.New(slog.NewTextHandler(&said, nil))})
+	worker := w.worker(Config{Timeout: limit, RetryBase: 10 * time.Millisecond, calls: calls, Logger: said.Logger()})
 	stop := w.run(worker)
 	w.reaches(at)
 	if n := len(w.seen()); n != 101 {
@@ -133,23 +130,6 @@ func TestAHandlerThatHangsHoldsNobody(t *testing.T) {
 		goleak.IgnoreAnyFunction("testing.tRunner.func1")); err != nil {
 		t.Error(err)
 	}
-}
-
-type lines struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // While a handler still runs its event waits for people when it has had its attempts, for which no other is begun. A redrive

@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,28 +16,15 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/daybook-go/daybook/eventstore"
+	"github.com/daybook-go/daybook/internal/livetest"
 )
 
-// logged keeps what is logged, a line each.
-type logged struct {
-	mu  sync.Mutex
-	all []string
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.all = append(l.all, string(p))
-	return len(p), nil
-}
-
-func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+// logged keeps what is logged.
+type logged struct{ livetest.Lines }
 
 // with are the lines with a text in them.
 func (l *logged) with(text string) (lines []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, line := range l.all {
+	for line := range strings.Lines(l.String()) {
 		if strings.Contains(line, text) {
 			lines = append(lines, line)
 		}
@@ -68,13 +54,13 @@ func TestLinesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lines Lines
 		var l logged
-		log := l.logger()
+		log := l.Logger()
 		for range 10_000 {
 			lines.log(log, slog.LevelWarn, lineParked)
 		}
 		lines.log(log, slog.LevelWarn, lineStopped) // not hidden by the others
 		if n := len(l.with(saysParked)); n != maxLines || len(l.with(saysStopped)) != 1 || l.leftOut() != 0 {
-			t.Fatalf("%d lines, and %q", n, l.all)
+			t.Fatalf("%d lines, and %q", n, l.String())
 		}
 		<-time.After(time.Second)
 		synctest.Wait()
@@ -90,11 +76,11 @@ func TestLinesAreBounded(t *testing.T) {
 		if n := len(l.with(saysParked)); n != 6*maxLines || n+l.leftOut() != 15_000 || len(l.with(saysLeftOut)) > 7 {
 			t.Errorf("%d lines, %d left out in %d lines", n, l.leftOut(), len(l.with(saysLeftOut)))
 		}
-		before := len(l.all)
+		before := len(l.String())
 		lines.flush(log)
 		<-time.After(time.Minute)
-		if synctest.Wait(); len(l.all) != before {
-			t.Errorf("it goes on: %q", l.all[before:])
+		if synctest.Wait(); len(l.String()) != before {
+			t.Errorf("it goes on: %q", l.String()[before:])
 		}
 	})
 }
@@ -127,7 +113,7 @@ func TestLogOfASequence(t *testing.T) {
 		}
 		return nil
 	}
-	w.run(w.worker(Config{Clock: clock.time, Attempts: 3, Logger: l.logger()}))
+	w.run(w.worker(Config{Clock: clock.time, Attempts: 3, Logger: l.Logger()}))
 	w.append("a", "hunter2", "a2")
 	w.append("b", "b1")
 	w.becomes("a", "retrying")
@@ -137,7 +123,7 @@ func TestLogOfASequence(t *testing.T) {
 	w.becomes("b", "") // it has waited for nobody
 	w.eventually("two attempts", func() bool { return w.letter("a").Attempts == 2 })
 	if n := len(l.with("sequence")); n != 0 {
-		t.Errorf("too early: %q", l.all)
+		t.Errorf("too early: %q", l.String())
 	}
 	clock.step(time.Minute)
 	w.becomes("a", "parked")
@@ -171,7 +157,7 @@ func TestLogOfASequence(t *testing.T) {
 func TestLogOfAPlanThatStops(t *testing.T) {
 	t.Parallel()
 	l := &logged{}
-	w, bad, stop := parkedWorld(t, 6, Config{Logger: l.logger()})
+	w, bad, stop := parkedWorld(t, 6, Config{Logger: l.Logger()})
 	bad.off("v00", "v02", "v04")
 	id := w.plan(0, 0, 2, "true")
 	w.eventually("the plan stops", func() bool { return w.planned(id) == "stopped" })
@@ -191,7 +177,7 @@ func TestLogOfManySequences(t *testing.T) {
 	const n = 90
 	l := &logged{}
 	began := time.Now()
-	_, _, stop := parkedWorld(t, n, Config{Logger: l.logger()})
+	_, _, stop := parkedWorld(t, n, Config{Logger: l.Logger()})
 	stop()
 	lines := len(l.with(saysParked))
 	if most := maxLines * (2 + int(time.Since(began)/time.Second)); lines < maxLines || lines > most || lines+l.leftOut() != n {
@@ -218,7 +204,7 @@ func TestLogOfAPanic(t *testing.T) {
 		}
 		return nil
 	}
-	w.run(w.worker(Config{Clock: clock.time, Attempts: 3, Logger: l.logger()}))
+	w.run(w.worker(Config{Clock: clock.time, Attempts: 3, Logger: l.Logger()}))
 	for name := range panics {
 		w.append(name, name)
 	}

@@ -15,10 +15,8 @@ import (
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/eventstore/postgres"
 	"github.com/daybook-go/daybook/eventstore/postgres/postgrestest"
+	"github.com/daybook-go/daybook/internal/livetest"
 )
-
-// patience of these tests bounds every wait; none is expected to come near it.
-const testPatience = 60 * time.Second
 
 const testConsumer = "tested"
 
@@ -134,39 +132,23 @@ func (w *world) reading(source Source, cfg Config) *Worker {
 // run runs a worker until stop is called, or the test ends.
 func (w *world) run(worker *Worker) (stop func()) {
 	w.t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	db, err := Pool(ctx, w.pool, 1)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- Run(ctx, db, worker) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			w.t.Errorf("run: %v", err)
+	return livetest.Start(w.t, func(ctx context.Context) error {
+		db, err := Pool(ctx, w.pool, 1)
+		if err != nil {
+			return err
 		}
+		return Run(ctx, db, worker)
 	})
-	w.t.Cleanup(stop)
-	return stop
 }
 
 func (w *world) exec(sql string, args ...any) int64 {
 	w.t.Helper()
-	tag, err := w.pool.Exec(context.Background(), sql, args...)
-	if err != nil {
-		w.t.Fatalf("%s: %v", sql, err)
-	}
-	return tag.RowsAffected()
+	return livetest.Exec(w.t, w.pool, sql, args...)
 }
 
 func ask[T any](w *world, sql string, args ...any) T {
 	w.t.Helper()
-	var v T
-	if err := w.pool.QueryRow(context.Background(), sql, args...).Scan(&v); err != nil {
-		w.t.Fatalf("%s: %v", sql, err)
-	}
-	return v
+	return livetest.Ask[T](w.t, w.pool, sql, args...)
 }
 
 // seen are the values that took effect, in their order.
@@ -185,16 +167,7 @@ func (w *world) seen() []string {
 
 func (w *world) eventually(what string, is func() bool) {
 	w.t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	late := time.After(testPatience)
-	for !is() {
-		select {
-		case <-tick.C:
-		case <-late:
-			w.t.Fatalf("%s: not within %v\n%s", what, testPatience, w.picture())
-		}
-	}
+	livetest.Eventually(w.t, what, is, w.picture)
 }
 
 // picture is what is set aside, for people.
