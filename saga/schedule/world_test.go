@@ -142,7 +142,7 @@ func (w *world) told(job string) string {
 
 func (w *world) eventually(what string, is func() bool) {
 	w.t.Helper()
-	tick := time.NewTicker(3 * time.Millisecond)
+	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	late := time.After(patience)
 	for !is() {
