@@ -1,9 +1,7 @@
 package saga
 
 import (
-	"bytes"
 	"errors"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -21,24 +19,6 @@ func (m earlier) Types() []string {
 	return slices.DeleteFunc(m.scripted.Types(), func(name string) bool { return name == "script.poked" })
 }
 
-// journal is what is logged, for tests that look at it while it is written.
-type journal struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(p)
-}
-
-func (j *journal) has(text string) bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return strings.Contains(j.text.String(), text)
-}
-
 // While a deployment goes on a program that lacks the newest version owns the events. From the moment on when that version is
 // installed it commits nothing any more, not even what it has in hand, and who has that version takes over.
 func TestOlderProgramsLeaveTheEvents(t *testing.T) {
@@ -47,9 +27,9 @@ func TestOlderProgramsLeaveTheEvents(t *testing.T) {
 	w := newScriptWorld(t, old)
 	reached, installed := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	var lines journal
+	var lines livetest.Lines
 	cfg := quick()
-	cfg.Logger = slog.New(slog.NewTextHandler(&lines, nil))
+	cfg.Logger = lines.Logger()
 	cfg.Probe = func(place string) {
 		if place == ProbeReacted && w.log("before", 1) != "" {
 			once.Do(func() {
@@ -75,8 +55,8 @@ func TestOlderProgramsLeaveTheEvents(t *testing.T) {
 		p := m.Health(t.Context()).Parts[0]
 		return p.Ready && p.State == "standby" && strings.Contains(p.Reason, "version 2 is installed") && strings.Contains(p.Reason, "none above 1")
 	})
-	if !lines.has("a newer version of the saga is installed") || !lines.has("newest=2 has=1") {
-		t.Errorf("the log says %s", lines.text.String())
+	if got := lines.String(); !strings.Contains(got, "a newer version of the saga is installed") || !strings.Contains(got, "newest=2 has=1") {
+		t.Errorf("the log says %s", got)
 	}
 	if got := w.log("while", 1) + w.log("behind", 1); got != "" {
 		t.Errorf("the old program has taken %q", got)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -146,9 +145,9 @@ func TestTimersWaitForWhatIsWritten(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newScriptWorld(t, script(1))
-			var lines journal
+			var lines livetest.Lines
 			cfg := quick()
-			cfg.Logger = slog.New(slog.NewTextHandler(&lines, nil))
+			cfg.Logger = lines.Logger()
 			m := w.manager(cfg, script(1))
 			w.start(m)
 			w.open("x", "timer deadline 1h")
@@ -163,7 +162,7 @@ func TestTimersWaitForWhatIsWritten(t *testing.T) {
 				if n := m.Stats()[0].TimersFired; n != 0 {
 					t.Fatalf("%d timers have fired: %s", n, w.log("x", 1))
 				}
-				return lines.has("timers that are due wait") && lines.has("has not ended")
+				return strings.Contains(lines.String(), "timers that are due wait") && strings.Contains(lines.String(), "has not ended")
 			})
 			if err := tx.Commit(t.Context()); err != nil {
 				t.Fatal(err)
