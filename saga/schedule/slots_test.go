@@ -161,7 +161,9 @@ var zones = []string{"Europe/Berlin", "America/New_York", "Australia/Lord_Howe"}
 // clocks, of the year with a 29 February.
 func TestTwoYearsOfSlots(t *testing.T) {
 	t.Parallel()
-	day := func(year, month, day int) time.Time { return time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC) }
+	day := func(year, month, day int) time.Time {
+		return time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC)
+	}
 	stretches := [][2]time.Time{{day(2027, 1, 1), day(2029, 1, 1)}}
 	if testscale.Factor() < 1 {
 		stretches = [][2]time.Time{
