@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -90,7 +91,7 @@ func Explain(ctx context.Context, db DB, saga, key string, options ...ExplainOpt
 }
 
 func explainRun(run int) error {
-	if run < 0 {
+	if run < 0 || run > math.MaxInt32 {
 		return opInvalid("OfRun", fmt.Sprint(run), "is no run", "name a run from 1, or leave it out for the last")
 	}
 	return nil
@@ -135,6 +136,9 @@ func explainNames(saga string, keys ...string) error {
 	for _, name := range append([]string{saga}, keys...) {
 		if name == "" || !opStorable(name) {
 			return opInvalid("saga or key", fmt.Sprintf("%.200q", name), "is empty, has a zero byte, or is not UTF-8", "name what is stored")
+		}
+		if len(name) > maxKey {
+			return opInvalid("saga or key", fmt.Sprintf("%.100q…", name), opLong(name, maxKey)+", which none has", "name what is stored")
 		}
 	}
 	return nil

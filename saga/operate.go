@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -25,6 +26,8 @@ const (
 	opMost = 100_000
 	// opMinRate is one instance in eleven days.
 	opMinRate = 1e-6
+	// What is kept with a plan, and most of it with each of its instances, is for people to read.
+	opMostActor, opMostReason, opMostName, opMostPayload = 200, 4000, 200, 1 << 20
 )
 
 // Operator decides for instances: what is asked for is written down as a plan, with who and why, and managers carry it out,
@@ -75,8 +78,10 @@ func (o Operator) Answer(ctx context.Context, s Selection, step string, a HandAn
 		return Plan{}, opInvalid("HandAnswer.Payload", "", "is empty, and there is a type", "give the event as JSON")
 	case len(a.Payload) > 0 && !json.Valid(a.Payload):
 		return Plan{}, opInvalid("HandAnswer.Payload", fmt.Sprintf("%.100q", a.Payload), "is no JSON", "give the event as JSON")
-	case !opStorable(a.Type):
-		return Plan{}, opInvalid("HandAnswer.Type", fmt.Sprintf("%.100q", a.Type), "has a zero byte, or is not UTF-8", "name the type of the event")
+	case len(a.Payload) > opMostPayload:
+		return Plan{}, opInvalid("HandAnswer.Payload", fmt.Sprintf("%.100q…", a.Payload), opLong(string(a.Payload), opMostPayload), "answer by an event that is appended as others are")
+	case !opStorable(a.Type) || len(a.Type) > opMostName:
+		return Plan{}, opInvalid("HandAnswer.Type", fmt.Sprintf("%.100q", a.Type), fmt.Sprintf("has a zero byte, is not UTF-8, or is longer than %d bytes", opMostName), "name the type of the event")
 	}
 	return o.decide(ctx, s, flow.ActionAnswer, step, planArguments{Refused: a.Refused, Type: a.Type, Payload: a.Payload})
 }
@@ -127,10 +132,14 @@ func (o Operator) validate() error {
 	switch {
 	case o.DB == nil:
 		return errors.New("saga: Operator.DB is nil: pass the pool of the store's database")
-	case o.Actor == "" || !opStorable(o.Actor):
+	case strings.TrimSpace(o.Actor) == "" || !opStorable(o.Actor):
 		return opInvalid("Operator.Actor", fmt.Sprintf("%.200q", o.Actor), "is empty, has a zero byte, or is not UTF-8", "say who decides")
-	case o.Reason == "" || !opStorable(o.Reason):
+	case len(o.Actor) > opMostActor:
+		return opInvalid("Operator.Actor", fmt.Sprintf("%.100q…", o.Actor), opLong(o.Actor, opMostActor), "name a person or a program")
+	case strings.TrimSpace(o.Reason) == "" || !opStorable(o.Reason):
 		return opInvalid("Operator.Reason", fmt.Sprintf("%.200q", o.Reason), "is empty, has a zero byte, or is not UTF-8", "say why: it is kept with the instances")
+	case len(o.Reason) > opMostReason:
+		return opInvalid("Operator.Reason", fmt.Sprintf("%.100q…", o.Reason), opLong(o.Reason, opMostReason), "say why in a few lines, and where the rest is")
 	case !(o.Rate >= opMinRate) && o.Rate != 0 || math.IsInf(o.Rate, 0):
 		return opInvalid("Operator.Rate", fmt.Sprint(o.Rate), "is no rate", "name instances a second, at least 0.000001, or 0 for as fast as it goes")
 	case o.Expect < 0:
@@ -142,8 +151,8 @@ func (o Operator) validate() error {
 // decide writes a plan.
 func (o Operator) decide(ctx context.Context, s Selection, action, step string, args planArguments) (Plan, error) {
 	err := errors.Join(o.validate(), s.validate())
-	if err == nil && !opStorable(step) {
-		err = opInvalid("step", fmt.Sprintf("%.200q", step), "has a zero byte, or is not UTF-8", "name a step")
+	if err == nil && (!opStorable(step) || len(step) > opMostName) {
+		err = opInvalid("step", fmt.Sprintf("%.200q", step), fmt.Sprintf("has a zero byte, is not UTF-8, or is longer than %d bytes", opMostName), "name a step")
 	}
 	if err != nil {
 		return Plan{}, err

@@ -105,6 +105,10 @@ func (e *noTablesError) Unwrap() error { return e.cause }
 // opStorable: PostgreSQL has it as a text.
 func opStorable(text string) bool { return utf8.ValidString(text) && strings.IndexByte(text, 0) < 0 }
 
+func opLong(text string, most int) string {
+	return fmt.Sprintf("has %d bytes, more than %d", len(text), most)
+}
+
 func opList(names []string) string {
 	var quoted []string
 	for _, n := range names {

@@ -81,6 +81,9 @@ func (o explaining) plan(ctx context.Context, tx pgx.Tx, id uuid.UUID) (Plan, er
 // running when running is set. Of the options it takes [InSchema].
 func Plans(ctx context.Context, db DB, saga string, running bool, options ...ExplainOption) ([]Plan, error) {
 	plans := []Plan{}
+	if !opStorable(saga) {
+		return plans, opInvalid("saga", clipped(saga), "has a zero byte, or is not UTF-8", "name a saga, or none for all")
+	}
 	o := explainOptions(options)
 	err := o.read(ctx, db, "plans", func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, o.sql(planSelectSQL+`
