@@ -120,7 +120,7 @@ CREATE TABLE {schema}.saga_inputs (
 CREATE TABLE {schema}.saga_plans (
   plan       uuid PRIMARY KEY,
   saga       text COLLATE "C" NOT NULL,
-  action     text   NOT NULL,                                -- 'retry', 'answer', 'cancel', 'mark', 'pause', 'resume'
+  action     text   NOT NULL,                                -- 'retry', 'answer', 'cancel', 'mark', 'skip', 'pause', 'resume'
   step       text   NOT NULL DEFAULT '',
   arguments  bytea  NOT NULL DEFAULT '',                     -- JSON
   actor      text   NOT NULL,
