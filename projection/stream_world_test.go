@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -72,26 +71,7 @@ func (w *streamWorld) expect(group string, consumers ...Definition) {
 // run runs a runner or a relay until stop is called, or the test ends. It must end within two seconds.
 func (w *streamWorld) run(what interface{ Run(context.Context) error }) (stop func()) {
 	w.t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- what.Run(ctx) }()
-	var once sync.Once
-	stop = func() {
-		once.Do(func() {
-			cancel()
-			began := time.Now()
-			select {
-			case err := <-done:
-				if took := time.Since(began); err != nil || took > 2*time.Second {
-					w.t.Errorf("%T: Run took %v to end: %v", what, took, err)
-				}
-			case <-time.After(patience):
-				w.t.Errorf("%T: Run did not end", what)
-			}
-		})
-	}
-	w.t.Cleanup(stop)
-	return stop
+	return livetest.Start(w.t, what.Run)
 }
 
 func (w *streamWorld) relay(p message.Publisher, cfg outbox.Config) *outbox.Relay {
