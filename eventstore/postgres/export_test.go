@@ -86,6 +86,13 @@ func (l *Log) Poll() time.Duration {
 	return l.poll
 }
 
+// Due is when a wait that nothing ends would look by itself.
+func (l *Log) Due() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.due
+}
+
 // HealthWithin is Health with another limit for holding the head.
 func (s *Store) HealthWithin(ctx context.Context, patience time.Duration) eventstore.Health {
 	return s.health(ctx, patience)
