@@ -257,7 +257,7 @@ func (r *crashRun) ask(sql string, args ...any) (n int64) {
 func (r *crashRun) poll(ctx context.Context, limit time.Duration, is func() bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
+	tick := time.NewTicker(20 * time.Millisecond) // most of what is asked costs several queries
 	defer tick.Stop()
 	for !is() {
 		select {

@@ -11,8 +11,8 @@ import (
 	"github.com/daybook-go/daybook/saga"
 )
 
-// maxTimers bounds how many timers fire while time passes: a saga that sets timers for ever is a fault.
-const maxTimers = 10_000
+// maxTimers bounds how many timers fire while time passes: a saga that sets timers for ever is a fault. Tests have a smaller one.
+var maxTimers = 10_000
 
 // WhenDeadline lets time pass until the deadline of a step, or, while the step is being undone, that of its undo. What is
 // due before fires before.

@@ -1,0 +1,3 @@
+package sagatest
+
+func init() { maxTimers = 500 }
