@@ -234,7 +234,7 @@ const (
 func TestTorture(t *testing.T) {
 	n := testscale.N(10_000)
 	if testscale.Factor() < 1 { // processes and leases do not shrink with it
-		n = testscale.N(1_500)
+		n = testscale.N(1_000)
 	}
 	run := func(limit time.Duration, tick func(*tortureWorld)) (w *tortureWorld, took, slowest time.Duration) {
 		t.Helper()
