@@ -100,7 +100,7 @@ func (u *unit) told() (why string, missing time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.alone.IsZero() && time.Since(e.alone) > u.patience() {
-		return e.why + ", and none runs: run one; when it does not come back, let an Operator Withdraw the version", e.alone
+		return e.why + ", and none runs: run one; when it does not come back, `daybook saga withdraw`", e.alone
 	}
 	return e.why, time.Time{}
 }

@@ -30,7 +30,7 @@ func sagaCommand(s *settings) *cobra.Command {
 	cmd.SuggestionsMinimumDistance = 2
 	cmd.AddCommand(whyCommand(s), historyCommand(s), sagaListCommand(s),
 		retryCommand(s), answerCommand(s), sagaCancelCommand(s), markCommand(s), skipCommand(s), pauseCommand(s), resumeCommand(s),
-		sagaPlansCommand(s), cancelPlanCommand(s))
+		sagaPlansCommand(s), cancelPlanCommand(s), withdrawCommand(s))
 	return cmd
 }
 

@@ -66,9 +66,11 @@ func (d delivery) book() (string, bookParcel)     { return d.Parcel, bookParcel{
 func (d delivery) unbook() (string, unbookParcel) { return d.Parcel, unbookParcel{} }
 func (d delivery) ship() (string, shipParcel)     { return d.Parcel, shipParcel{} }
 
-func deliveries() saga.Definition {
+func deliveries() saga.Definition { return deliveriesOf(1) }
+
+func deliveriesOf(version int) saga.Definition {
 	return saga.Define(saga.Process[delivery]{
-		Name: "delivery", Version: 1, Events: parcelEvents,
+		Name: "delivery", Version: version, Events: parcelEvents,
 		Start: saga.StartOn(func(e saga.Event[parcelOrdered]) delivery { return delivery{Parcel: e.Stream.ID} }),
 		Steps: []saga.Step[delivery]{
 			{Name: "book", Send: saga.Send(delivery.book), Undo: saga.Send(delivery.unbook), Pivot: true},

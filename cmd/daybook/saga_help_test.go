@@ -29,7 +29,7 @@ func sagaVerbs(t *testing.T) []*cobra.Command {
 func TestHelpOfSagaCommands(t *testing.T) {
 	t.Parallel()
 	verbs := sagaVerbs(t)
-	if len(verbs) != 12 {
+	if len(verbs) != 13 {
 		t.Errorf("%d commands", len(verbs))
 	}
 	for _, verb := range verbs {
