@@ -16,7 +16,7 @@ func (s shell) until(t *testing.T, event string, n int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	look := time.NewTicker(5 * time.Millisecond)
+	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
 	for have := 0; have < n; {
 		const sql = "SELECT count(*) FROM daybook.events WHERE type = $1"
