@@ -100,7 +100,7 @@ func TestWithdrawnVersions(t *testing.T) {
 	w.open("x")
 	livetest.Eventually(t, "health says that nobody takes events", func() bool {
 		h := m.Health(t.Context())
-		return !h.Ready && h.State == "outdated" && strings.Contains(h.Reason, "version 2 is installed") && strings.Contains(h.Reason, "Withdraw")
+		return !h.Ready && h.State == "outdated" && strings.Contains(h.Reason, "version 2 is installed") && strings.Contains(h.Reason, "daybook saga withdraw")
 	})
 	if got := w.log("x", 1); got != "" {
 		t.Errorf("it has seen %q", got)
