@@ -44,15 +44,16 @@ func Start(t testing.TB, run func(context.Context) error) (stop func()) {
 	return stop
 }
 
-// Eventually polls, for what nothing tells of. Each of more is called when it never is, and says how things are.
+// Eventually polls, for what nothing tells of, less and less often. Each of more is called when it never is, and says how
+// things are.
 func Eventually(t testing.TB, what string, is func() bool, more ...func() string) {
 	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
+	pause := 2 * time.Millisecond
 	late := time.After(Patience)
 	for !is() {
 		select {
-		case <-tick.C:
+		case <-time.After(pause):
+			pause = min(pause*5/4, 25*time.Millisecond)
 		case <-late:
 			var now strings.Builder
 			for _, say := range more {
