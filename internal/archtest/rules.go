@@ -96,7 +96,7 @@ var rules = []rule{
 	// Plumbing and programs.
 	{pkg: "internal/pgserver", foreign: [][]string{pgx}},
 	{pkg: "internal/testscale"},
-	{pkg: "internal/livetest", may: []string{"eventstore/postgres", "internal/pgserver"}, foreign: [][]string{pgx}},
+	{pkg: "internal/livetest", may: []string{"eventstore/postgres", "eventstore/postgres/postgrestest"}, foreign: [][]string{pgx}},
 	{pkg: "internal/retry", may: []string{"eventstore"}},
 	{pkg: "internal/retry/retrytest", may: []string{"eventstore", "internal/retry"}},
 	{pkg: "internal/owner"},
