@@ -3,6 +3,7 @@ package saga
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -148,7 +149,7 @@ func findAside(ctx context.Context, l *listing, after *listCursor, most int) (fo
 		var recorded time.Time
 		err := l.tx.QueryRow(ctx, l.sql(listAsideSQL), relay, from.Name, from.Number > 0).Scan(&sequence, &partition, &position, &recorded)
 		switch {
-		case err == pgx.ErrNoRows:
+		case errors.Is(err, pgx.ErrNoRows):
 			return found, nil, nil
 		case err != nil:
 			return nil, nil, err
