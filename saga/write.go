@@ -9,14 +9,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-
-	"github.com/daybook-go/daybook/eventstore"
-	"github.com/daybook-go/daybook/internal/flow"
-	"github.com/daybook-go/daybook/internal/timers"
 )
-
-// maxEnqueue bounds how many commands are handed to the Sender at once.
-const maxEnqueue = 5000
 
 // faultyInput says which input an instance cannot be written after.
 type faultyInput struct {
@@ -164,149 +157,6 @@ func (t *turn) writeHistory(b *pgx.Batch) {
 	}
 }
 
-// bytesOf reads the stored forms of what is sent again.
-func (t *turn) bytesOf(ctx context.Context, tx pgx.Tx) error {
-	var again []string
-	for _, s := range t.sends {
-		if s.Again {
-			again = append(again, s.ID.String())
-		}
-	}
-	if len(again) == 0 {
-		return nil
-	}
-	stored := map[uuid.UUID]flow.Command{}
-	rows, err := tx.Query(ctx, t.u.sql.stored, again)
-	if err != nil {
-		return fmt.Errorf("saga: read what %q has sent: %w", t.u.name, err)
-	}
-	var id, undoes, typ, target, contentType string
-	var data []byte
-	_, err = pgx.ForEachRow(rows, []any{&id, &undoes, &typ, &target, &contentType, &data}, func() error {
-		c := flow.Command{Type: typ, Target: target, ContentType: contentType, Data: slices.Clone(data)}
-		var err error
-		if c.ID, err = uuid.Parse(id); err == nil && undoes != "" {
-			c.Undoes, err = uuid.Parse(undoes)
-		}
-		stored[c.ID] = c
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("saga: read what %q has sent: %w", t.u.name, err)
-	}
-	for n := range t.sends {
-		s := &t.sends[n]
-		if !s.Again {
-			continue
-		}
-		c, ok := stored[s.ID]
-		if !ok {
-			err := fmt.Errorf("saga: send again: command %s of %s %q run %d is not stored", s.ID, t.u.name, s.key, s.run)
-			return &faultyInput{t.instances[s.place].last, err}
-		}
-		s.Type, s.Target, s.ContentType, s.Data, s.Undoes, s.Payload = c.Type, c.Target, c.ContentType, c.Data, c.Undoes, nil
-	}
-	return nil
-}
-
-func (t *turn) writeCommands(b *pgx.Batch) {
-	var c commandRows
-	var again []string
-	for _, s := range t.sends {
-		switch {
-		case s.Again:
-			again = append(again, s.ID.String())
-		case s.run > 0: // those of reactors are written before it is known whether they are sent
-			c.add(s)
-		}
-	}
-	if len(c.ids) > 0 {
-		b.Queue(t.u.sql.commands, c.args(t.u)...)
-	}
-	if len(again) > 0 {
-		b.Queue(t.u.sql.resent, again, t.u.clock())
-	}
-	if len(t.closed) > 0 {
-		b.Queue(t.u.sql.close, t.closed)
-	}
-}
-
-type commandRows struct {
-	ids, keys, steps, directions, types, targets, contentTypes []string
-	runs, intents                                              []int32
-	undoes                                                     []*string
-	data                                                       [][]byte
-	positions                                                  []int64
-}
-
-func (c *commandRows) add(s send) {
-	c.ids, c.keys, c.runs = append(c.ids, s.ID.String()), append(c.keys, s.key), append(c.runs, int32(s.run))
-	c.steps, c.directions, c.intents = append(c.steps, s.Step), append(c.directions, string(s.Direction)), append(c.intents, int32(s.Intent))
-	var undoes *string
-	if s.Undoes != uuid.Nil {
-		id := s.Undoes.String()
-		undoes = &id
-	}
-	c.undoes, c.types, c.targets = append(c.undoes, undoes), append(c.types, s.Type), append(c.targets, s.Target)
-	c.contentTypes, c.data, c.positions = append(c.contentTypes, s.ContentType), append(c.data, some(s.Data)), append(c.positions, s.position)
-}
-
-func (c *commandRows) args(u *unit) []any {
-	return []any{
-		u.name, u.clock(), c.ids, c.keys, c.runs, c.steps, c.directions, c.intents, c.undoes, c.types, c.targets, c.contentTypes, c.data, c.positions,
-	}
-}
-
-// writeTimers removes before it sets: what is cancelled and set anew is there. What is removed are ranges of names, of one
-// or of all of an instance.
-func (t *turn) writeTimers(b *pgx.Batch) {
-	type span struct{ first, behind string }
-	var gone []span
-	var set []timers.Setting
-	queue := timerQueue(t.u.name)
-	for _, in := range t.order {
-		ref := in.facts.Ref
-		if in.cancelAll && !in.fresh {
-			gone = append(gone, span{timerPrefix(ref), timersAfter(ref)})
-		}
-		for name, timer := range in.timers {
-			full := timerName(ref, name)
-			if timer == nil {
-				gone = append(gone, span{full, full + "\x01"})
-				continue
-			}
-			set = append(set, timers.Setting{Queue: queue, Name: full, After: timer.After, From: timer.From, Spread: timer.Spread, Does: storable(timer.Does)})
-		}
-	}
-	if len(gone) > 0 {
-		slices.SortFunc(gone, func(x, y span) int { return cmp.Compare(x.first, y.first) })
-		first, behind := make([]string, len(gone)), make([]string, len(gone))
-		for n, s := range gone {
-			first[n], behind[n] = s.first, s.behind
-		}
-		b.Queue(t.u.sql.lockTimers, queue, first, behind)
-		b.Queue(t.u.sql.cancel, queue, first, behind)
-	}
-	if len(set) > 0 {
-		timers.Set(b, t.u.schema, t.u.clock(), set)
-	}
-	t.counts.timersSet += int64(len(set))
-}
-
-func (t *turn) enqueue(ctx context.Context, tx pgx.Tx) error {
-	for part := range slices.Chunk(t.sends, maxEnqueue) {
-		metas, commands := make([]eventstore.Metadata, len(part)), make([]flow.Command, len(part))
-		for n, s := range part {
-			metas[n], commands[n] = s.meta, s.Command
-		}
-		if err := t.u.sender.Enqueue(ctx, tx, t.u.name, metas, commands); err != nil {
-			return fmt.Errorf("saga: send commands of %q: %w", t.u.name, err)
-		}
-	}
-	t.counts.sent += int64(len(t.sends))
-	return nil
-}
-
 const (
 	insertSQL = `
 INSERT INTO {schema}.sagas (saga, key, run, version, kind, state, stuck, stuck_step, stuck_text, stuck_since, awaits, content_type, data, progress,
@@ -343,34 +193,4 @@ INSERT INTO {schema}.saga_history (saga, key, run, entry, at, kind, step, text, 
 SELECT $1, u.key, u.run, u.entry, coalesce($2::timestamptz, clock_timestamp()), u.kind, u.step, u.text, u.event::uuid, u.position, u.actor, u.reason
   FROM unnest($3::text[], $4::int[], $5::bigint[], $6::text[], $7::text[], $8::text[], $9::text[], $10::bigint[], $11::text[], $12::text[])
        AS u(key, run, entry, kind, step, text, event, position, actor, reason)`
-
-	commandsSQL = `
-INSERT INTO {schema}.saga_commands (command, saga, key, run, step, direction, intent, undoes, type, target, content_type, data, position, sent_at)
-SELECT u.id::uuid, $1, u.key, u.run, u.step, u.direction, u.intent, u.undoes::uuid, u.type, u.target, u.content_type, u.data, u.position,
-       coalesce($2::timestamptz, clock_timestamp())
-  FROM unnest($3::text[], $4::text[], $5::int[], $6::text[], $7::text[], $8::int[], $9::text[], $10::text[], $11::text[], $12::text[],
-              $13::bytea[], $14::bigint[])
-       AS u(id, key, run, step, direction, intent, undoes, type, target, content_type, data, position)
-ON CONFLICT (command) DO NOTHING`
-
-	storedSQL = `
-SELECT c.command::text, coalesce(c.undoes::text, ''), c.type, c.target, c.content_type, c.data
-  FROM unnest($1::text[]) u(id) CROSS JOIN LATERAL (SELECT x.* FROM {schema}.saga_commands x WHERE x.command = u.id::uuid OFFSET 0) c`
-
-	resentSQL = `
-UPDATE {schema}.saga_commands SET resent_at = coalesce($2::timestamptz, clock_timestamp())
- WHERE command = ANY ($1::text[]::uuid[])`
-
-	closeSQL = `UPDATE {schema}.saga_commands SET closed = true WHERE command = ANY ($1::text[]::uuid[]) AND NOT closed`
-
-	// lockTimersSQL waits for claims that are under way; behind it the timers stay where they are.
-	lockTimersSQL = `
-SELECT FROM unnest($2::text[], $3::text[]) AS u(first, behind)
- CROSS JOIN LATERAL (SELECT FROM {schema}.timers x WHERE x.queue = $1 AND x.name >= u.first AND x.name < u.behind ORDER BY x.name FOR UPDATE OF x) t`
-
-	// cancelSQL: an array of names would not bound the scan in every plan.
-	cancelSQL = `
-DELETE FROM {schema}.timers WHERE ctid = ANY (ARRAY(
-  SELECT t.at FROM unnest($2::text[], $3::text[]) AS u(first, behind)
-   CROSS JOIN LATERAL (SELECT x.ctid AS at FROM {schema}.timers x WHERE x.queue = $1 AND x.name >= u.first AND x.name < u.behind ORDER BY x.name OFFSET 0) t))`
 )
