@@ -21,8 +21,9 @@ import (
 )
 
 const (
-	// forwarded is how many messages one round of the comparison with the forwarder publishes.
-	forwarded = 9_000
+	// forwarded is how many messages one round of the comparison with the forwarder publishes: so many that it is not the start
+	// of either that is measured.
+	forwarded = 60_000
 	// delivered is how many one round of the comparison of one relay with four publishes.
 	delivered = 6_000
 	// distance is how long a message needs to the broker, and its acknowledgement back.
@@ -197,21 +198,40 @@ func forward(ctx context.Context, pool *pgxpool.Pool, queue wsql.SubscriberConfi
 	return errors.Join(f.Run(ctx), from.Close())
 }
 
+// appenders is how many append at one time what is to be published.
+const appenders = 8
+
 // appendEvents appends n events, three at a time, to as many streams, so that all partitions have their share.
 func appendEvents(ctx context.Context, store *postgres.Store, n int) error {
 	ctx = eventstore.WithMetadata(ctx, sample)
 	run := benchRun.Add(1)
-	for i := range n / eventsPerAppend {
-		events := make([]eventstore.EventData, eventsPerAppend)
-		for k := range events {
-			events[k] = eventstore.EventData{Type: "account.deposited", ContentType: eventstore.Msgpack.ContentType(), Data: payload}
-		}
-		stream := eventstore.NewStreamID("account", fmt.Sprintf("relay-%d-%d", run, i))
-		if _, err := store.Append(ctx, eventstore.To(stream, eventstore.NoStream, events...)); err != nil {
-			return err
-		}
+	var next atomic.Int64
+	ended := make(chan error, appenders)
+	for range appenders {
+		go func() {
+			for {
+				i := next.Add(1)
+				if i > int64(n/eventsPerAppend) {
+					ended <- nil
+					return
+				}
+				events := make([]eventstore.EventData, eventsPerAppend)
+				for k := range events {
+					events[k] = eventstore.EventData{Type: "account.deposited", ContentType: eventstore.Msgpack.ContentType(), Data: payload}
+				}
+				stream := eventstore.NewStreamID("account", fmt.Sprintf("relay-%d-%d", run, i))
+				if _, err := store.Append(ctx, eventstore.To(stream, eventstore.NoStream, events...)); err != nil {
+					ended <- err
+					return
+				}
+			}
+		}()
 	}
-	return nil
+	var err error
+	for range appenders {
+		err = errors.Join(err, <-ended)
+	}
+	return err
 }
 
 // fourRelays compares four relays with one, before a JetStream that is some milliseconds away: on this machine all share
