@@ -191,7 +191,7 @@ func TestRemovedTimersCostNothing(t *testing.T) {
 		if rows, next, _ = look(claimArgs(at(2000), 500)); rows != 10 {
 			t.Fatalf("%d rows are read", rows)
 		}
-		return next < 500
+		return next < 100+n/100 // the index's own pages, of some 160 entries each
 	})
 	t.Logf("%d pages after %d removals, %d the first time", next, n, first)
 	execute(t, pool, `DELETE FROM daybook.timers`)
