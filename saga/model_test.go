@@ -33,11 +33,7 @@ type rules struct {
 func TestModel(t *testing.T) {
 	t.Parallel()
 	ends := map[string]int{}
-	runs := testscale.N(10_000)
-	if testscale.Factor() < 1 {
-		runs = 400
-	}
-	for n := range runs {
+	for n := range testscale.N(10_000) {
 		end, fault := play(t, uint64(n), rules{})
 		if fault != "" {
 			t.Fatalf("seed %d: %s", n, fault)

@@ -46,6 +46,8 @@ type tortureWorld struct {
 	chance       *rand.Rand
 	nextKill     time.Time
 	nextStop     time.Time
+	often        time.Duration // on average, between kills
+	shares       int           // see released
 }
 
 // tortured is a worker that is a process.
@@ -116,8 +118,8 @@ func (w *tortureWorld) through(n int, limit time.Duration, tick func()) (took ti
 	defer ticker.Stop()
 	window := max(page, n/2)
 	for placed, over := 0, 0; over < n; <-ticker.C {
-		for placed < n && placed-over+page <= window {
-			next := min(n, placed+page)
+		for may := w.released(n); placed < may && placed-over+page <= window; {
+			next := min(may, placed+page)
 			w.place(placed, next, n)
 			placed = next
 		}
@@ -135,6 +137,19 @@ func (w *tortureWorld) through(n int, limit time.Duration, tick func()) (took ti
 		return livetest.Ask[int](w.t, w.pool, "SELECT count(*)::int FROM daybook.saga_commands WHERE replied_at IS NULL AND NOT closed") == 0
 	})
 	return took, true
+}
+
+// released is how many of n orders may be placed: all; or where they would be over before anybody is killed, a share more with
+// each kill, and the last one behind a stop.
+func (w *tortureWorld) released(n int) int {
+	if w.shares == 0 {
+		return n
+	}
+	may := n * min(w.kills+1, w.shares) / w.shares
+	if w.stops == 0 {
+		may = min(may, n*(w.shares-1)/w.shares)
+	}
+	return may
 }
 
 const overSQL = "SELECT count(*) FROM daybook.sagas WHERE ended_at IS NOT NULL"
@@ -177,14 +192,14 @@ func (w *tortureWorld) disturb() {
 		w.alive[i] = w.spawn()
 		w.kills++
 		standing = nil
-		w.nextKill = w.within(tortureOften)
+		w.nextKill = w.within(w.often)
 	}
 	if now.After(w.nextStop) && len(standing) > 1 {
 		p := w.alive[standing[w.chance.IntN(len(standing))]]
 		p.Signal(syscall.SIGSTOP)
 		p.wakes = now.Add(stopFor)
 		w.stops++
-		w.nextStop = w.within(stopOften)
+		w.nextStop = w.within(w.often * stopOften / tortureOften)
 	}
 }
 
@@ -232,18 +247,19 @@ const (
 // as it must, within ten times the time that it takes without that, and nothing has happened twice. Leases are half a second, so that what a
 // worker had in hand when it was killed waits about as long as there is between two kills.
 func TestTorture(t *testing.T) {
-	n := testscale.N(10_000)
-	if testscale.Factor() < 1 { // processes and leases do not shrink with it
-		n = testscale.N(1_000)
+	n, often, shares := testscale.N(10_000), tortureOften, 0
+	if testscale.Factor() < 1 { // processes and leases do not shrink with it, but it must not be over before it is disturbed
+		n, often, shares = testscale.N(1_500), tortureOften/2, 6
 	}
-	run := func(limit time.Duration, tick func(*tortureWorld)) (w *tortureWorld, took, slowest time.Duration) {
+	run := func(limit time.Duration, shares int, tick func(*tortureWorld)) (w *tortureWorld, took, slowest time.Duration) {
 		t.Helper()
 		w = newTortureWorld(t)
+		w.often, w.shares = often, shares
 		for range workers {
 			w.alive = append(w.alive, w.spawn())
 		}
 		w.working()
-		w.nextKill, w.nextStop = w.within(tortureOften), w.within(stopOften)
+		w.nextKill, w.nextStop = w.within(w.often), w.within(w.often*stopOften/tortureOften)
 		took, ended := w.through(n, limit, func() { tick(w) })
 		w.end()
 		if !ended {
@@ -251,19 +267,19 @@ func TestTorture(t *testing.T) {
 		}
 		return w, took, w.sound(n)
 	}
-	_, calm, calmest := run(calmPatience, (*tortureWorld).look)
+	_, calm, calmest := run(calmPatience, 0, (*tortureWorld).look)
 	if t.Failed() {
 		return
 	}
-	w, took, slowest := run(slower*max(calm, least), (*tortureWorld).disturb)
+	w, took, slowest := run(slower*max(calm, least), shares, (*tortureWorld).disturb)
 	t.Logf("%d sagas: undisturbed in %v, the slowest in %v; with %d kills and %d stops in %v (%.1f times), the slowest in %v (%.1f times)", n,
 		calm.Round(time.Millisecond), calmest.Round(time.Millisecond), w.kills, w.stops, took.Round(time.Millisecond), float64(took)/float64(calm),
 		slowest.Round(time.Millisecond), float64(slowest)/float64(calmest))
 	if slowest > slower*max(calmest, least) {
 		t.Errorf("a saga took %v, the slowest undisturbed one %v", slowest, calmest)
 	}
-	if want := int(took / (4 * tortureOften)); w.kills < max(1, want) {
-		t.Errorf("only %d kills in %v", w.kills, took)
+	if want := int(took / (4 * tortureOften)); w.kills < max(shares-1, want) || w.stops == 0 {
+		t.Errorf("only %d kills and %d stops in %v", w.kills, w.stops, took)
 	}
 }
 
