@@ -178,7 +178,7 @@ func TestHungHandlerStopsNoOthers(t *testing.T) {
 	}
 }
 
-// R-ST08, R-ST09: what the clock of the process says does not matter, whatever it is.
+// R-ST08, R-ST09: how long is left is what the database says, as no statement and no wait has a time of the process in it.
 func TestRunnerHoldsUntilDue(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
