@@ -49,9 +49,9 @@ var (
 func withTrip(f func(ctx context.Context, pool *pgxpool.Pool) error) {
 	livetest.Example(func(ctx context.Context, pool *pgxpool.Pool, store *postgres.Store) error {
 		b := bus.New(bus.Config{}, bus.Idempotent(store))
-		bus.Handle(b, bus.TypeOf[BookFlight]("trip.book-flight"), func(context.Context, BookFlight) (bus.Reply, error) { return bus.Reply{}, nil })
-		bus.Handle(b, bus.TypeOf[CancelFlight]("trip.cancel-flight"), func(context.Context, CancelFlight) (bus.Reply, error) { return bus.Reply{}, nil })
-		bus.Handle(b, bus.TypeOf[BookHotel]("trip.book-hotel"), func(context.Context, BookHotel) (bus.Reply, error) { return bus.Reply{}, nil })
+		bus.Handle(b, bus.TypeOf[BookFlight]("trip.book-flight", bus.WithoutKey()), func(context.Context, BookFlight) (bus.Reply, error) { return bus.Reply{}, nil })
+		bus.Handle(b, bus.TypeOf[CancelFlight]("trip.cancel-flight", bus.WithoutKey()), func(context.Context, CancelFlight) (bus.Reply, error) { return bus.Reply{}, nil })
+		bus.Handle(b, bus.TypeOf[BookHotel]("trip.book-hotel", bus.WithoutKey()), func(context.Context, BookHotel) (bus.Reply, error) { return bus.Reply{}, nil })
 		if err := saga.Install(ctx, pool, tripsSaga); err != nil {
 			return err
 		}

@@ -178,7 +178,7 @@ func sagaListCommand(s *settings) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&f.stuck, "stuck", false, "only those that do not go on by themselves, as `daybook saga why` says")
+	cmd.Flags().BoolVar(&f.stuck, "stuck", false, "only those that do not go on by themselves, as daybook saga why says")
 	cmd.Flags().StringVar(&f.because, "reason-is", "", "only those with this reason: dead_letter, reply_overdue, timer_overdue, compensation_failed, handler_missing, paused, outbox_blocked, retrying")
 	cmd.Flags().DurationVar(&overdue, "overdue", time.Hour, "how long a step without a deadline may wait for an answer")
 	cmd.Flags().StringVar(&f.state, "state", "", "only those that are running, compensating, completed or compensated")

@@ -26,7 +26,7 @@ func (a *sagaAction) addFlags(cmd *cobra.Command, step string) {
 	f.StringVar(&a.actor, "actor", "", "who decides (default user@host)")
 	f.BoolVar(&a.yes, "yes", false, "do not ask when more than one instance is selected")
 	f.BoolVar(&a.dryRun, "dry-run", false, "say what is selected, and change nothing")
-	f.BoolVar(&a.stuck, "all-stuck", false, "in place of keys: all that managers have stored as stuck; not what `daybook saga list --stuck` finds besides")
+	f.BoolVar(&a.stuck, "all-stuck", false, "in place of keys: all that managers have stored as stuck; not what daybook saga list --stuck finds besides")
 	f.StringVar(&a.because, "reason-is", "", "in place of keys: all that are stuck for it: dead_letter, reply_overdue, compensation_failed, handler_missing, paused")
 	f.StringVar(&a.state, "state", "", "in place of keys, or with --all-stuck: all that are running, or compensating")
 	f.DurationVar(&a.older, "older", 0, "of those, only what has not changed, or is stuck, for so long")
