@@ -156,7 +156,11 @@ func printRefusals(out io.Writer, p saga.Plan) {
 }
 
 func printSagaPlan(out io.Writer, p saga.Plan) error {
-	fmt.Fprintf(out, "plan %s: %s %s, %s\nby %s at %s: %s\n%s\n", p.ID, p.Action, clean(orNone(p.Step), 100), clean(p.Selection, whole),
+	what := p.Action
+	if p.Step != "" {
+		what += " " + clean(p.Step, 100)
+	}
+	fmt.Fprintf(out, "plan %s: %s, %s\nby %s at %s: %s\n%s\n", p.ID, what, clean(p.Selection, whole),
 		clean(p.Actor, 200), p.CreatedAt.Format(time.RFC3339), clean(p.Reason, whole), sagaProgress(p))
 	if p.EndedBy != "" {
 		fmt.Fprintf(out, "cancelled by %s at %s: %s\n", clean(p.EndedBy, 200), p.EndedAt.Format(time.RFC3339), clean(p.EndedWhy, whole))
