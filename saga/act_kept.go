@@ -2,6 +2,7 @@ package saga
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -12,8 +13,36 @@ import (
 )
 
 // keptFails reports whether the instance is stuck because it cannot take what was kept for it. The first of that is what fails.
-func (in *instance) keptFails() bool {
-	return in.facts.Stuck.Reason == flow.DeadLetter && strings.HasPrefix(in.facts.Stuck.Text, keptFailed)
+func (in *instance) keptFails() bool { return keptFails(in.facts.Stuck) }
+
+func keptFails(s flow.Stuck) bool {
+	return s.Reason == flow.DeadLetter && strings.HasPrefix(s.Text, keptFailed)
+}
+
+// unfail forgets that it cannot take what was kept for it: it is stuck for what it was before, as its progress has it.
+func (t *turn) unfail(in *instance) {
+	in.state.Stuck = flow.Stuck{}
+	(&recorder{i: in.state, now: instant(t.now)}).settle()
+}
+
+// keepStanding adds a timer that was given up to the progress, if that is in the row only; see [recorder.standing].
+func keepStanding(stored []byte, stuck flow.Stuck) []byte {
+	found := standingForm.FindStringSubmatch(stuck.Text)
+	if stuck.Reason != flow.DeadLetter || stuck.Step != "" || found == nil {
+		return stored
+	}
+	var p progress
+	if json.Unmarshal(stored, &p) != nil { // the definition cannot read it either
+		return stored
+	}
+	if p.Extra == nil {
+		p.Extra = map[string]string{}
+	}
+	p.Extra[standingExtra+found[1]] = stuck.Text
+	if with, err := json.Marshal(p); err == nil {
+		return with
+	}
+	return stored
 }
 
 // retryKept lets what was kept be tried at once.
@@ -31,7 +60,7 @@ func (k *keeper) skip(ctx context.Context, tx pgx.Tx, b *pgx.Batch, t *turn, in 
 	if err := safely("saga: "+k.u.name, in.restore); err != nil {
 		return faultyReaction{err}
 	}
-	in.state.Stuck = flow.Stuck{}
+	t.unfail(in)
 	t.change(in, 0)
 	in.history = append(in.history, flow.Entry{Kind: "action", Text: i.action + ": it goes on with what was kept behind", Actor: i.actor, Reason: i.reason})
 	if err := k.passKept(ctx, tx, b, in, i); err != nil {

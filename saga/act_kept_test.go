@@ -1,7 +1,9 @@
 package saga
 
 import (
+	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/daybook-go/daybook/internal/flow"
@@ -67,4 +69,85 @@ func TestOperatorsPassByWhatFails(t *testing.T) {
 	if got := w.log(actionSkip, 1); got != "opened; poked" {
 		t.Errorf("it has seen %s", got)
 	}
+}
+
+// What fails of what was kept takes the place of what the instance was stuck for before, which comes back behind it.
+func TestWhatWasKeptFailsForOneThatIsStuck(t *testing.T) {
+	t.Parallel()
+	type state struct{}
+	var mended atomic.Bool
+	key := KeyOf(func(e Event[poked]) string { return e.Payload.Key })
+	ops := func(fx *Effects, all []string) {
+		for _, op := range all {
+			switch op {
+			case "timer":
+				fx.After("soon", 0)
+			case "send":
+				fx.Send("one", "a", state{})
+				fx.Stuck("one", "nobody knows")
+			case "fail":
+				panic("a bug")
+			}
+		}
+	}
+	d := Define(Flow[state]{
+		Name: "script", Version: 1, Events: scriptEvents, Start: StartOn(func(Event[opened]) state { return state{} }),
+		Reactions: []Reaction[state]{
+			React(func(s state, e Event[opened], fx *Effects) state { ops(fx, e.Payload.Ops); return s }),
+			ReactKey(key, func(s state, e Event[poked], fx *Effects) state { ops(fx, e.Payload.Ops); return s }),
+			ReactTimer("soon", func(s state, fx *Effects) state {
+				if !mended.Load() {
+					panic("a bug")
+				}
+				fx.Complete()
+				return s
+			}),
+			ReactCancel(func(s state, fx *Effects) state { fx.Compensated(); return s }),
+		},
+	})
+	w := newScriptWorld(t, d)
+	w.start(w.manager(quick(), d))
+	const reason = "SELECT stuck || ' ' || stuck_step || ' ' || held || ' ' || substr(stuck_text, 1, 25) FROM daybook.sagas WHERE key = $1"
+	const fails = "dead_letter  %d what was kept for it fail"
+	for _, c := range []struct {
+		key, first string
+		kept       []string
+		before     string // what it is stuck at until then
+		behind     string // and behind that
+	}{
+		{"step", "send", []string{"fail", "none"}, "dead_letter one 0 nobody knows", "dead_letter one 0 nobody knows"},
+		{"timer", "timer", []string{"fail", "none"}, "dead_letter  0 timer soon failed 3 times", "dead_letter  0 timer soon failed 3 times"},
+		{"at once", "none", []string{"send", "fail", "none"}, "  0 ", "dead_letter one 0 nobody knows"},
+		{"cancel", "send", []string{"fail", "none"}, "dead_letter one 0 nobody knows", "  0 "},
+	} {
+		w.open(c.key, c.first)
+		w.becomes("before", c.before, reason, c.key)
+		w.planEnds(w.plan(actionPause, "", "", c.key))
+		for _, op := range c.kept {
+			w.poke(c.key, op)
+		}
+		w.becomes("what is kept", fmt.Sprint(len(c.kept)), "SELECT held::text FROM daybook.sagas WHERE key = $1", c.key)
+		w.planEnds(w.plan(actionResume, "", "", c.key))
+		w.becomes("what fails", fmt.Sprintf(fails, 2), reason, c.key)
+		e, err := Explain(t.Context(), w.pool, "script", c.key)
+		if err != nil || len(e.Problems) == 0 || !strings.Contains(e.Problems[0].Text, "a bug") || !strings.Contains(strings.Join(e.Problems[0].Commands, "; "), "daybook saga skip") {
+			t.Errorf("%v, %+v", err, e.Problems)
+		}
+		action := actionSkip
+		if c.key == "cancel" {
+			action = flow.ActionCancel
+		}
+		for _, a := range []string{flow.ActionRetry, action} {
+			if got := w.planEnds(w.plan(a, "", "", c.key)); !strings.HasPrefix(got, "1 done") {
+				t.Errorf("%s, %s: %s", c.key, a, got)
+			}
+		}
+		w.becomes("behind it", c.behind, reason, c.key)
+		if got := w.column(c.key, 1, "entries"); got != w.value("SELECT count(*)::text FROM daybook.saga_history WHERE key = $1", c.key) {
+			t.Errorf("the row counts %s lines of history", got)
+		}
+	}
+	mended.Store(true)
+	w.planEnds(w.plan(flow.ActionRetry, "", "", "timer"))
+	w.becomes("the timer", "completed", "SELECT state FROM daybook.sagas WHERE key = 'timer'")
 }

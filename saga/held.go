@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -162,8 +161,8 @@ func (t *turn) passBy(_ context.Context, in *instance, s stimulus) error {
 	if err != nil {
 		return err
 	}
-	if stuck := in.state.Stuck; stuck.Reason == flow.HandlerMissing || stuck.Reason == flow.DeadLetter && strings.HasPrefix(stuck.Text, keptFailed) {
-		in.state.Stuck = flow.Stuck{}
+	if in.state.Stuck.Reason == flow.HandlerMissing || keptFails(in.state.Stuck) {
+		t.unfail(in)
 	}
 	fx := flow.Effects{Ignored: 1}
 	if !in.over {

@@ -153,7 +153,8 @@ func (k *keeper) timersBehind(ctx context.Context, tx pgx.Tx, in *instance, last
 }
 
 // cannot puts an instance off that cannot take its next input. When it has failed often enough it is stuck, and is still
-// tried, seldom: a program that is mended lets it go on.
+// tried, seldom: a program that is mended lets it go on. That takes the place of what it was stuck for before, which can only
+// be decided about behind it, and which the progress brings back.
 func (k *keeper) cannot(ctx context.Context, p place, f *failing, cause error) error {
 	if f == nil {
 		f = &failing{}
@@ -169,10 +170,10 @@ func (k *keeper) cannot(ctx context.Context, p place, f *failing, cause error) e
 	t := k.u.turn()
 	err := k.transact(ctx, func(b *pgx.Batch) { t.load(b, nil, nil, []place{p}) }, func(_ context.Context, _ pgx.Tx, b *pgx.Batch) error {
 		in := t.instances[p]
-		if in == nil || in.facts.Stuck.Reason != "" && in.facts.Stuck.Reason != flow.HandlerMissing {
+		if in == nil || in.held == 0 || in.paused || in.keptFails() { // others have done something meanwhile
 			return errNothing
 		}
-		b.Queue(inSchema(cannotSQL, k.u.schema), k.u.name, p.key, p.run, k.u.clock(), text)
+		b.Queue(inSchema(cannotSQL, k.u.schema), k.u.name, p.key, p.run, k.u.clock(), text, some(keepStanding(in.progress, in.facts.Stuck)))
 		t.sticks(in, flow.Stuck{Reason: flow.DeadLetter})
 		in.history = append(in.history, flow.Entry{Kind: "stuck", Text: text})
 		t.change(in, 0)
@@ -189,12 +190,11 @@ func (k *keeper) cannot(ctx context.Context, p place, f *failing, cause error) e
 }
 
 const (
-	// cannotSQL: that no program has its version is not so any more.
 	cannotSQL = `
 UPDATE {schema}.sagas s
    SET stuck = 'dead_letter', stuck_step = '', stuck_text = $5, stuck_since = coalesce($4::timestamptz, clock_timestamp()),
-       entries = s.entries + 1, changed_at = coalesce($4::timestamptz, clock_timestamp()), revision = s.revision + 1
- WHERE s.saga = $1 AND s.key = $2 AND s.run = $3 AND s.stuck IN ('', 'handler_missing')`
+       progress = $6, entries = s.entries + 1, changed_at = coalesce($4::timestamptz, clock_timestamp()), revision = s.revision + 1
+ WHERE s.saga = $1 AND s.key = $2 AND s.run = $3`
 
 	timersHeldSQL = `
 SELECT input, body FROM {schema}.saga_inputs WHERE saga = $1 AND key = $2 AND run = $3 AND input > $4 AND kind = 'timer' ORDER BY input`
