@@ -25,6 +25,10 @@ const (
 	settledFor = time.Second
 	// A look reads so many pages of so many events at most: who is that far behind moves on, and is looked at again.
 	settlePages, settlePage = 20, 100
+	// A mark serves looks that follow each other, in whichever process the timers are meanwhile.
+	markFor = time.Minute
+	// markSpan is how many positions may have been drawn since: half of what writing_since can tell from those before.
+	markSpan = 1 << 23
 )
 
 // settlement is what a process knows of how far a saga has taken what concerns it.
@@ -42,7 +46,15 @@ type settlement struct {
 // mark is a moment of the log.
 type mark struct {
 	at    time.Time
-	drawn int64 // the last position that was drawn at that time
+	drawn int64     // the last position that was drawn at that time
+	used  time.Time // when a look last took it or waited for it, by the clock of the process
+}
+
+// old reports whether a mark is of no use at another moment, so long after it or so many positions that who has begun since
+// cannot be told from who had before. Then another is taken, which waits for those who had too.
+func (m *mark) old(now mark) bool {
+	drawn := now.drawn - m.drawn
+	return drawn < 0 || drawn > markSpan || now.used.Sub(m.used) > markFor
 }
 
 func (s *settlement) reads(schema string, events, replies Source) {
@@ -176,13 +188,17 @@ func (u *unit) outlook(ctx context.Context, db *pgxpool.Pool, earlier *mark) (o 
 	if err != nil {
 		return o, fmt.Errorf("saga: read how far %q is: %w", u.name, err)
 	}
+	now.used = time.Now()
+	if earlier != nil && earlier.old(now) {
+		earlier = nil
+	}
 	switch {
 	case !writing:
 		o.known, o.before = true, now.at
 	case earlier == nil:
 		o.next = &now
 	case still:
-		o.next = earlier
+		o.next = &mark{earlier.at, earlier.drawn, now.used}
 	default:
 		o.known, o.before, o.next = true, earlier.at, &now
 	}

@@ -217,6 +217,86 @@ func TestTimersWaitForNoConstantLoad(t *testing.T) {
 	}
 }
 
+// A mark is kept for as long as nothing is due. Then so many positions may have been drawn that writers of now look as if they
+// had begun before it.
+func TestTimersWaitForNoOldMark(t *testing.T) {
+	t.Parallel()
+	for _, old := range []bool{false, true} {
+		w := newScriptWorld(t, script(1))
+		m := w.manager(quick(), script(1))
+		u := m.units[0]
+		w.start(m)
+		w.open("x", "timer deadline 1h")
+		w.sees("x", 1, "opened")
+		look := func(earlier *mark) outlook {
+			t.Helper()
+			o, err := u.outlook(t.Context(), w.pool, earlier)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return o
+		}
+		first, err := w.writes(t.Context(), "first", poked{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := look(nil)
+		if o.known || o.next == nil {
+			t.Fatalf("with a writer: %+v", o)
+		}
+		taken := o.next
+		if o = look(taken); o.known || o.next == nil || !o.next.at.Equal(taken.at) {
+			t.Errorf("a mark that is waited for does not stay: %+v, %+v", taken, o.next)
+		}
+		if old {
+			w.exec("SELECT setval('daybook.log_position', (SELECT last_value FROM daybook.log_position) + 20000000)")
+		}
+		w.poke("x") // who begins before anything is drawn may have begun before the mark
+		second, err := w.writes(t.Context(), "second", poked{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o = look(taken); o.known || o.next == nil || o.next.at.Equal(taken.at) == old {
+			t.Errorf("old %t: %+v, %+v", old, taken, o.next)
+		}
+		if taken = o.next; look(taken).known {
+			t.Errorf("old %t: the first has not ended", old)
+		}
+		third := second
+		if old { // the second had begun before the new mark
+			w.poke("x")
+			if third, err = w.writes(t.Context(), "third", poked{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := second.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := first.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if o = look(taken); !o.known {
+			t.Errorf("old %t: who has begun after the mark holds up timers", old)
+		}
+		if err := third.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := time.Now()
+	m := mark{drawn: 1 << 40, used: at}
+	for now, old := range map[mark]bool{
+		{drawn: 1 << 40, used: at.Add(time.Second)}: false,
+		{drawn: 1<<40 + markSpan, used: at}:         false,
+		{drawn: 1<<40 + markSpan + 1, used: at}:     true,
+		{drawn: 1<<40 - 1, used: at}:                true, // of another database
+		{drawn: 1 << 40, used: at.Add(markFor + 1)}: true,
+	} {
+		if m.old(now) != old {
+			t.Errorf("after %v and %d positions: not %t", now.used.Sub(at), now.drawn-m.drawn, old)
+		}
+	}
+}
+
 // What waits is given back with no attempt counted, and costs next to nothing.
 func TestTimersThatWait(t *testing.T) {
 	t.Parallel()
