@@ -76,7 +76,7 @@ func (s Schema) Install(ctx context.Context, pool *pgxpool.Pool, definitions ...
 			}
 		}
 		newest, types := newestOf(definitions, saga)
-		if _, err := enrol(ctx, tx, s.name(), saga, newest, types); err != nil {
+		if err := enrol(ctx, tx, s.name(), saga, newest, types); err != nil {
 			return err
 		}
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/internal/consumer"
 	"github.com/daybook-go/daybook/internal/flow"
 	"github.com/daybook-go/daybook/internal/timers"
@@ -142,8 +141,7 @@ func (m *Manager) equip(u *unit, source Source, sender Sender) error {
 		return consumer.Ref{Store: m.schema, Name: name, Version: consumerVersion}
 	}
 	u.worker = func() *consumer.Worker {
-		filter := eventstore.Filter{Types: u.types}
-		return consumer.New(consumer.Spec{Ref: ref(consumerName(u.name)), Filter: filter, Applier: eventApplier{u}, Abstains: u.outdated}, source, inner)
+		return consumer.New(consumer.Spec{Ref: ref(consumerName(u.name)), Select: u.filter, Applier: eventApplier{u}, Abstains: u.outdated}, source, inner)
 	}
 	u.events.Store(u.worker())
 	u.replies = consumer.New(consumer.Spec{Ref: ref(repliesName(u.name)), Applier: replyApplier{u, decode}}, told, inner)
@@ -197,8 +195,7 @@ func (m *Manager) check(ctx context.Context, db *pgxpool.Pool) error {
 	for _, u := range m.units {
 		err := check(ctx, db, m.schema, u.name)
 		if err == nil && u.reactor == nil {
-			// It reads also what versions read that are not here: what comes for their instances is kept.
-			u.types, err = enrol(ctx, db, m.schema, u.name, u.newest.Version(), u.types)
+			err = enrol(ctx, db, m.schema, u.name, u.newest.Version(), u.types)
 		}
 		faults = append(faults, err)
 	}

@@ -133,6 +133,63 @@ func TestWithdrawnVersions(t *testing.T) {
 	w.becomes("the newest", "2", "SELECT newest || newest_by FROM daybook.saga_names")
 }
 
+// withoutAnswers is version 1 of the script that does not read answers.
+type withoutAnswers struct{ *scripted }
+
+func (m withoutAnswers) Parts() (flow.Parts, error) { return flow.Parts{Machine: m}, nil }
+func (m withoutAnswers) Types() []string {
+	return slices.DeleteFunc(m.scripted.Types(), func(name string) bool { return name == "script.answered" })
+}
+
+// A program that runs since before there was a newer version keeps what comes for the instances of that version when it is
+// withdrawn, also what only that version reads.
+func TestAnswersOfWithdrawnVersions(t *testing.T) {
+	t.Parallel()
+	old := withoutAnswers{script(1)}
+	w := newScriptWorld(t, old)
+	w.start(w.manager(quick(), old))
+	w.open("first")
+	w.sees("first", 1, "opened")
+	stop := w.start(w.manager(quick(), old, script(2)))
+	w.becomes("the newest", "2", "SELECT newest::text FROM daybook.saga_names")
+	w.open("other", "send one")
+	w.sees("other", 1, "opened")
+	stop()
+	o := Operator{DB: w.pool, Actor: "ann", Reason: "2 is rolled back"}
+	if err := o.Withdraw(t.Context(), "script", 1); err != nil {
+		t.Fatal(err)
+	}
+	w.keepsAnswer("other")
+	w.start(w.manager(quick(), old, script(2)))
+	w.sees("other", 1, "opened; answered one")
+}
+
+// An owner keeps what comes for instances of an older version that it lacks from when a program has said what that reads.
+func TestAnswersOfVersionsThatComeLater(t *testing.T) {
+	t.Parallel()
+	next := withoutAnswers{script(2)}
+	w := newScriptWorld(t, next)
+	w.start(w.manager(quick(), next))
+	w.open("other", "send one")
+	w.sees("other", 1, "opened")
+	w.exec("UPDATE daybook.sagas SET version = 1")
+	if err := Install(t.Context(), w.pool, script(1)); err != nil {
+		t.Fatal(err)
+	}
+	w.keepsAnswer("other")
+	w.start(w.manager(quick(), next, script(1)))
+	w.sees("other", 1, "opened; answered one")
+}
+
+// keepsAnswer answers the command of an instance, whose version is not there, and waits until that is kept.
+func (w *scriptWorld) keepsAnswer(key string) {
+	w.t.Helper()
+	w.answer(idOf("script", key, 1, "one", 1))
+	w.open("behind")
+	w.sees("behind", 1, "opened")
+	w.becomes("what is kept", "1handler_missing", "SELECT held || stuck FROM daybook.sagas WHERE key = $1", key)
+}
+
 // Programs that are installed at the same time lose nothing of each other.
 func TestEnrolledAtTheSameTime(t *testing.T) {
 	t.Parallel()
@@ -141,7 +198,7 @@ func TestEnrolledAtTheSameTime(t *testing.T) {
 	var all sync.WaitGroup
 	for n, name := range types {
 		all.Go(func() {
-			if _, err := enrol(t.Context(), w.pool, "daybook", "script", n+1, []string{name}); err != nil {
+			if err := enrol(t.Context(), w.pool, "daybook", "script", n+1, []string{name}); err != nil {
 				t.Error(err)
 			}
 		})

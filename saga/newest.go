@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/daybook-go/daybook/eventstore"
 )
 
 // The store knows the newest version of each saga. A program that lacks it does not know what begins instances by now, nor all
@@ -32,24 +34,20 @@ func newestOf(definitions []Definition, saga string) (newest int, types []string
 }
 
 type enroller interface {
-	rowQuerier
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-// enrol tells the store what a program has of a saga, and returns the types of events that any version has ever read. With a
-// version that is newer than all before, the owner of the events loses them in the same transaction: whoever lacks that
-// version commits no batch behind it.
-func enrol(ctx context.Context, db enroller, schema, saga string, newest int, types []string) (all []string, err error) {
+// enrol tells the store what a program has of a saga. With a version that is newer than all before, or types that none has
+// read, the owner of the events loses them in the same transaction: whoever lacks that version commits no batch behind it,
+// and no owner passes by what comes for instances of a version that it lacks.
+func enrol(ctx context.Context, db enroller, schema, saga string, newest int, types []string) error {
 	if types == nil {
 		types = []string{}
 	}
-	if _, err = db.Exec(ctx, inSchema(enrolSQL, schema), saga, types, newest, consumerName(saga), consumerVersion); err == nil {
-		err = db.QueryRow(ctx, inSchema(typesSQL, schema), saga).Scan(&all)
+	if _, err := db.Exec(ctx, inSchema(enrolSQL, schema), saga, types, newest, consumerName(saga), consumerVersion); err != nil {
+		return fmt.Errorf("saga: note the versions of %q: %w", saga, err)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("saga: note the versions of %q: %w", saga, err)
-	}
-	return all, nil
+	return nil
 }
 
 // elder is what a process knows of a version that is newer than all that it has.
@@ -57,6 +55,18 @@ type elder struct {
 	mu    sync.Mutex
 	why   string    // why it leaves the events to others; empty: it does not
 	alone time.Time // since when it has seen nobody who takes them; zero: somebody does
+	types []string  // that any version has ever read
+}
+
+// filter is what an owner of the events reads: also what only versions read that are not here, for what comes for their
+// instances is kept. It was found behind the takeover.
+func (u *unit) filter() eventstore.Filter {
+	if u.reactor != nil {
+		return eventstore.Filter{Types: u.types}
+	}
+	u.elder.mu.Lock()
+	defer u.elder.mu.Unlock()
+	return eventstore.Filter{Types: u.elder.types}
 }
 
 // outdated says why this process leaves the events to others; see [consumer.Spec].
@@ -66,7 +76,8 @@ func (u *unit) outdated(ctx context.Context, db *pgxpool.Pool) (string, error) {
 	}
 	var newest int
 	var owned bool
-	if err := db.QueryRow(ctx, u.sql.newest, u.name, consumerName(u.name), consumerVersion).Scan(&newest, &owned); err != nil {
+	var types []string
+	if err := db.QueryRow(ctx, u.sql.newest, u.name, consumerName(u.name), consumerVersion).Scan(&newest, &types, &owned); err != nil {
 		return "", fmt.Errorf("saga: look for the newest version of %q: %w", u.name, err)
 	}
 	why := ""
@@ -83,7 +94,7 @@ func (u *unit) outdated(ctx context.Context, db *pgxpool.Pool) (string, error) {
 	default:
 		u.log.Info("a newer version of the saga was taken back: its events are taken again", "newest", newest, "has", u.newest.Version())
 	}
-	e.why = why
+	e.why, e.types = why, types
 	switch {
 	case why == "" || owned:
 		e.alone = time.Time{}
@@ -154,14 +165,12 @@ risen AS (
          newest_since = CASE WHEN old.newest < $3 THEN clock_timestamp() ELSE n.newest_since END,
          newest_by = CASE WHEN old.newest < $3 THEN '' ELSE n.newest_by END, newest_why = CASE WHEN old.newest < $3 THEN '' ELSE n.newest_why END
     FROM old WHERE n.saga = $1
-  RETURNING old.newest < $3 AS is)
+  RETURNING n.saga)
 UPDATE {schema}.segments g SET owner = '', epoch = g.epoch + 1, expires_at = '-infinity'
-  FROM risen WHERE risen.is AND g.consumer = $4 AND g.version = $5`
-
-	typesSQL = `SELECT n.types FROM {schema}.saga_names n WHERE n.saga = $1`
+  FROM risen WHERE g.consumer = $4 AND g.version = $5`
 
 	newestSQL = `
-SELECT n.newest, EXISTS (SELECT FROM {schema}.segments g WHERE g.consumer = $2 AND g.version = $3 AND g.expires_at > clock_timestamp())
+SELECT n.newest, n.types, EXISTS (SELECT FROM {schema}.segments g WHERE g.consumer = $2 AND g.version = $3 AND g.expires_at > clock_timestamp())
   FROM {schema}.saga_names n WHERE n.saga = $1`
 
 	withdrawSQL = `

@@ -24,7 +24,7 @@ type unit struct {
 	newest   flow.Machine         // begins instances
 	reads    map[int][]string     // types by version
 	reactor  flow.Reactor         // instead of machines
-	types    []string
+	types    []string             // that these read
 
 	cfg    Config
 	sender Sender

@@ -8,7 +8,7 @@ import (
 
 // enter takes the segment, unless the worker abstains. That is asked before, so that who abstains takes it from nobody, and
 // once more behind the takeover: whoever lets others abstain raises the epoch of the segment with it, so that what was
-// answered behind the takeover holds until the epoch is raised.
+// answered behind the takeover holds until the epoch is raised. So does the filter.
 func (w *Worker) enter(ctx context.Context, db *pgxpool.Pool) (l *lease, state State, why string, err error) {
 	if why, err = w.abstains(ctx, db); why != "" || err != nil {
 		return nil, Standby, why, err
@@ -19,6 +19,10 @@ func (w *Worker) enter(ctx context.Context, db *pgxpool.Pool) (l *lease, state S
 	if why, err = w.abstains(ctx, db); why != "" || err != nil {
 		w.release(ctx, db, l)
 		return nil, Standby, why, err
+	}
+	l.filter = w.spec.Filter
+	if w.spec.Select != nil {
+		l.filter = w.spec.Select()
 	}
 	return l, state, "", nil
 }

@@ -76,7 +76,7 @@ func applyEvents(t *Tenure) error {
 }
 
 func (t *Tenure) open() (Feed, error) {
-	f := Follower{Ref: t.w.spec.Ref, Filter: t.w.spec.Filter, Applied: t.applied, Limit: t.w.cfg.BatchSize}
+	f := Follower{Ref: t.w.spec.Ref, Filter: t.lease.filter, Applied: t.applied, Limit: t.w.cfg.BatchSize}
 	if stream, ok := t.w.source.(Stream); ok {
 		return stream.Follow(t.held, f)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/internal/parking"
 )
 
@@ -27,6 +28,7 @@ type lease struct {
 	resumed    bool      // the consumer stood still and was set running
 	store      uuid.UUID // the store's epoch
 	parked     *parking.Set
+	filter     eventstore.Filter
 
 	until atomic.Pointer[time.Time] // as far as this process knows
 }

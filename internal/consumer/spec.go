@@ -31,7 +31,10 @@ type Spec struct {
 	// Partitions are those of the source; 0 stands for as many as the store has whose tables keep the progress.
 	Partitions int
 	Filter     eventstore.Filter
-	Applier    Applier
+	// Select, if set, is asked for the filter in place of Filter, when the worker has become the owner, behind Abstains.
+	// Whoever changes its answer must raise the epoch of the segment behind that, as with Abstains.
+	Select  func() eventstore.Filter
+	Applier Applier
 	// Abstains says why this process must leave the consumer to others for now; empty: it need not. The worker stands by
 	// as long, with that for a reason, and asks again about once a second. Whoever changes the answer to a reason must raise
 	// the epoch of the segment in the same transaction: then a process that owns it commits nothing any more, and asks. Nil:

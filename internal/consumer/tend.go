@@ -344,14 +344,14 @@ func (a *application) queued(seq parking.Sequence) (queue, error) {
 		return q, nil
 	}
 	if r, ok := a.w.source.(SequenceReader); ok {
-		page, err := r.ReadSequence(a.work, seq.Partition, seq.Sequence, q.through, upTo, a.w.spec.Filter, limit)
+		page, err := r.ReadSequence(a.work, seq.Partition, seq.Sequence, q.through, upTo, a.lease.filter, limit)
 		if err != nil {
 			return q, a.lookedAt(err)
 		}
 		return q.reach(page.Events, page.Through, upTo), nil
 	}
 	for range sequencePages {
-		page, err := a.w.source.ReadPage(a.work, q.through, a.w.spec.Filter, limit)
+		page, err := a.w.source.ReadPage(a.work, q.through, a.lease.filter, limit)
 		if err != nil {
 			return q, a.lookedAt(err)
 		}
