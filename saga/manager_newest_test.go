@@ -2,10 +2,12 @@ package saga
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/daybook-go/daybook/internal/flow"
 	"github.com/daybook-go/daybook/internal/livetest"
@@ -131,6 +133,69 @@ func TestWithdrawnVersions(t *testing.T) {
 	w.start(w.manager(quick(), old, script(2)))
 	w.sees("newer", 1, "opened; poked; answered one")
 	w.becomes("the newest", "2", "SELECT newest || newest_by FROM daybook.saga_names")
+}
+
+// A version is withdrawn while a program that has it runs: it is the newest again, and nothing that it alone reads is lost,
+// wherever the lease goes.
+func TestVersionsThatRunCannotBeWithdrawn(t *testing.T) {
+	t.Parallel()
+	old := earlier{script(1)}
+	w := newScriptWorld(t, old)
+	patient := quick()
+	patient.Lease = time.Minute
+	w.start(w.manager(patient, old))
+	var lines livetest.Lines
+	cfg := quick()
+	cfg.Logger = lines.Logger()
+	w.start(w.manager(cfg, old, script(2)))
+	w.becomes("the newest", "2", "SELECT newest::text FROM daybook.saga_names")
+	o := Operator{DB: w.pool, Actor: "ann", Reason: "2 seems to be gone"}
+	for n := range 5 {
+		key := fmt.Sprint("x", n)
+		w.open(key)
+		w.sees(key, 1, "opened")
+		if err := o.Withdraw(t.Context(), "script", 1); err != nil {
+			t.Fatal(err)
+		}
+		w.poke(key)
+		w.sees(key, 1, "opened; poked")
+		w.becomes("the newest", "2", "SELECT newest || newest_by FROM daybook.saga_names")
+	}
+	if got := lines.String(); !strings.Contains(got, "it is the newest again") || !strings.Contains(got, "withdrawn_to=1 by=ann") || !strings.Contains(got, "2 seems to be gone") {
+		t.Errorf("the log says %s", got)
+	}
+}
+
+// Programs that lack a version that was withdrawn wait for those that have it, and not for longer than the lease.
+func TestWithdrawnVersionsHaveTheirTime(t *testing.T) {
+	t.Parallel()
+	w := newScriptWorld(t, script(1), script(2))
+	cfg := quick()
+	cfg.Lease = time.Minute
+	old, next := w.manager(cfg, script(1)).units[0], w.manager(cfg, script(1), script(2)).units[0]
+	asks := func(u *unit, want string) {
+		t.Helper()
+		why, err := u.outdated(t.Context(), w.pool)
+		if err != nil || want == "" && why != "" || !strings.Contains(why, want) {
+			t.Errorf("want %q, got %q %v", want, why, err)
+		}
+	}
+	o := Operator{DB: w.pool, Actor: "ann", Reason: "2 is rolled back"}
+	asks(old, "version 2 is installed")
+	asks(next, "")
+	for range 2 {
+		if err := o.Withdraw(t.Context(), "script", 1); err != nil {
+			t.Fatal(err)
+		}
+		asks(old, "a version above 1 was withdrawn just now")
+		w.exec("UPDATE daybook.saga_names SET newest_since = newest_since - interval '1 minute'")
+		asks(old, "")
+		asks(next, "")
+		asks(old, "version 2 is installed")
+	}
+	if got := w.number("SELECT epoch FROM daybook.segments WHERE consumer = 'saga-script'"); got != 5 {
+		t.Errorf("two versions, two that were withdrawn and came back: the epoch is %d", got)
+	}
 }
 
 // withoutAnswers is version 1 of the script that does not read answers.

@@ -69,34 +69,61 @@ func (u *unit) filter() eventstore.Filter {
 	return eventstore.Filter{Types: u.elder.types}
 }
 
-// outdated says why this process leaves the events to others; see [consumer.Spec].
+// outdated says why this process leaves the events to others; see [consumer.Spec]. A program that has a newer version than the
+// store knows says so once more: that version was withdrawn although it runs. Programs that lack it wait for that for as long as
+// an owner may need to notice that it was fenced off, since what only the newer version reads would be lost meanwhile.
 func (u *unit) outdated(ctx context.Context, db *pgxpool.Pool) (string, error) {
 	if u.reactor != nil {
 		return "", nil
 	}
+	own := u.newest.Version()
 	var newest int
-	var owned bool
 	var types []string
-	if err := db.QueryRow(ctx, u.sql.newest, u.name, consumerName(u.name), consumerVersion).Scan(&newest, &types, &owned); err != nil {
-		return "", fmt.Errorf("saga: look for the newest version of %q: %w", u.name, err)
+	var by, because string
+	var fresh, owned bool
+	look := func() error {
+		err := db.QueryRow(ctx, u.sql.newest, u.name, consumerName(u.name), consumerVersion, u.cfg.Lease.Seconds()).
+			Scan(&newest, &types, &by, &because, &fresh, &owned)
+		if err != nil {
+			return fmt.Errorf("saga: look for the newest version of %q: %w", u.name, err)
+		}
+		return nil
+	}
+	if err := look(); err != nil {
+		return "", err
+	}
+	if newest < own {
+		if err := enrol(ctx, db, u.schema, u.name, own, u.types); err != nil {
+			return "", err
+		}
+		u.log.Warn("a version of the saga was withdrawn, but this program has it and runs: it is the newest again",
+			"version", own, "withdrawn_to", newest, "by", by, "reason", because)
+		if err := look(); err != nil {
+			return "", err
+		}
 	}
 	why := ""
-	if newest > u.newest.Version() {
-		why = fmt.Sprintf("version %d is installed, and this program has none above %d: it leaves the events to programs that have it", newest, u.newest.Version())
+	switch {
+	case newest > own:
+		why = fmt.Sprintf("version %d is installed, and this program has none above %d: it leaves the events to programs that have it", newest, own)
+	case fresh:
+		why = fmt.Sprintf("a version above %d was withdrawn just now: programs that have it and still run have %v to say so", newest, u.cfg.Lease)
 	}
 	e := &u.elder
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
 	case why == e.why:
-	case why != "":
-		u.log.Warn("a newer version of the saga is installed: its events are left to programs that have it", "newest", newest, "has", u.newest.Version())
+	case newest > own:
+		u.log.Warn("a newer version of the saga is installed: its events are left to programs that have it", "newest", newest, "has", own)
+	case fresh:
+		u.log.Info("a newer version of the saga was withdrawn: its events are taken soon, unless a program that has it runs", "newest", newest, "by", by, "reason", because)
 	default:
-		u.log.Info("a newer version of the saga was taken back: its events are taken again", "newest", newest, "has", u.newest.Version())
+		u.log.Info("a newer version of the saga was withdrawn: its events are taken", "newest", newest, "has", own)
 	}
 	e.why, e.types = why, types
 	switch {
-	case why == "" || owned:
+	case newest <= own || owned:
 		e.alone = time.Time{}
 	case e.alone.IsZero():
 		e.alone = time.Now()
@@ -122,7 +149,10 @@ func (u *unit) patience() time.Duration { return 6 * u.cfg.Lease }
 // Withdraw decides that a version is the newest of a saga, in place of a higher one that was installed, or has run, and does
 // not come back. Programs that have it take the events again, without what the higher one alone reads: it is passed by, for
 // good, so do not withdraw a version that is only late. Instances that began with a higher version wait for a program that
-// has it. When one runs again, its version is the newest again.
+// has it.
+//
+// First stop the programs that have a higher version. One that still runs, or runs again, says so with a line in its log, and
+// its version is the newest again; for Config.Lease the others leave the events alone, so that nothing is lost meanwhile.
 //
 // Who and why are kept with the saga. The error is a [*OperatorError] when the newest version is not higher.
 func (o Operator) Withdraw(ctx context.Context, saga string, newest int) error {
@@ -138,7 +168,7 @@ func (o Operator) Withdraw(ctx context.Context, saga string, newest int) error {
 	e := o.explaining()
 	const action = "withdraw"
 	return e.write(ctx, o.DB, action, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, e.sql(withdrawSQL), saga, newest, o.Actor, o.Reason)
+		tag, err := tx.Exec(ctx, e.sql(withdrawSQL), saga, newest, o.Actor, o.Reason, consumerName(saga), consumerVersion)
 		if err != nil || tag.RowsAffected() == 1 {
 			return err
 		}
@@ -170,9 +200,18 @@ UPDATE {schema}.segments g SET owner = '', epoch = g.epoch + 1, expires_at = '-i
   FROM risen WHERE g.consumer = $4 AND g.version = $5`
 
 	newestSQL = `
-SELECT n.newest, n.types, EXISTS (SELECT FROM {schema}.segments g WHERE g.consumer = $2 AND g.version = $3 AND g.expires_at > clock_timestamp())
+SELECT n.newest, n.types, n.newest_by, n.newest_why,
+       n.newest_by <> '' AND n.newest_since BETWEEN clock_timestamp() - make_interval(secs => $4) AND clock_timestamp(),
+       EXISTS (SELECT FROM {schema}.segments g WHERE g.consumer = $2 AND g.version = $3 AND g.expires_at > clock_timestamp())
   FROM {schema}.saga_names n WHERE n.saga = $1`
 
+	// withdrawSQL raises the epoch, so that an owner that has the version comes to ask.
 	withdrawSQL = `
-UPDATE {schema}.saga_names SET newest = $2, newest_since = clock_timestamp(), newest_by = $3, newest_why = $4 WHERE saga = $1 AND newest > $2`
+WITH n AS (
+  UPDATE {schema}.saga_names SET newest = $2, newest_since = clock_timestamp(), newest_by = $3, newest_why = $4 WHERE saga = $1 AND newest > $2
+  RETURNING saga),
+g AS (
+  UPDATE {schema}.segments g SET owner = '', epoch = g.epoch + 1, expires_at = '-infinity'
+    FROM n WHERE g.consumer = $5 AND g.version = $6)
+SELECT FROM n`
 )

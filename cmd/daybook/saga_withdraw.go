@@ -28,7 +28,7 @@ func withdrawCommand(s *settings) *cobra.Command {
 				if err := o.Withdraw(cmd.Context(), args[0], newest); err != nil {
 					return err
 				}
-				fmt.Fprintf(s.out, "version %d is the newest of %s: programs that have it take its events\n", newest, clean(args[0], 100))
+				fmt.Fprintf(s.out, "version %d is the newest of %s: programs that have it take its events soon, unless one with a newer version still runs\n", newest, clean(args[0], 100))
 				return nil
 			})
 		},
@@ -39,7 +39,9 @@ func withdrawCommand(s *settings) *cobra.Command {
 	return sagaHelp(cmd, "Lets an older version of a saga be the newest again, when the newer one was rolled back and does not come back. Until then\n"+
 		"programs without the newer one leave the saga's events alone, as they do not know all that it reads, and nothing is lost.\n"+
 		"From then on what only the newer version reads is passed by, for good, and instances that began with it wait for a program\n"+
-		"that has it. When such a program runs, its version is the newest again.\n\n"+
+		"that has it.\n\n"+
+		"Stop the programs with the newer version first. While one runs, or when one runs again, its version is the newest again, and\n"+
+		"its log says so. Others wait for that for as long as a lease (Config.Lease, 10 s), so that nothing is lost meanwhile.\n\n"+
 		"Exit codes: 0 done, 1 failed, 2 refused, nothing was changed.",
 		"daybook saga withdraw checkout --newest 1 --reason \"2 was rolled back\"")
 }
