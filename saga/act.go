@@ -190,7 +190,7 @@ func (k *keeper) do(ctx context.Context, tx pgx.Tx, b *pgx.Batch, t *turn, i *pl
 		k.retryKept(b, t, in, i)
 		return nil, nil
 	case in.held > 0 && i.action == actionSkip:
-		return nil, k.skip(ctx, tx, b, t, in, i)
+		return k.skip(ctx, tx, b, t, in, i)
 	case in.held > 0 && i.action != flow.ActionCancel:
 		return errors.New("what was kept for it comes first, and fails: mend the program, pass by what fails with skip, or cancel"), nil
 	case i.action == actionSkip:
@@ -224,7 +224,7 @@ func (k *keeper) do(ctx context.Context, tx pgx.Tx, b *pgx.Batch, t *turn, i *pl
 		t.counts.timersSet += int64(revived)
 	}
 	if in.held > 0 { // it is cancelled
-		if err := k.passKept(ctx, tx, b, in, i); err != nil {
+		if err := k.cancelKept(ctx, tx, b, t, in, i); err != nil {
 			return nil, err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/daybook-go/daybook/internal/flow"
 )
@@ -150,4 +151,90 @@ func TestWhatWasKeptFailsForOneThatIsStuck(t *testing.T) {
 	mended.Store(true)
 	w.planEnds(w.plan(flow.ActionRetry, "", "", "timer"))
 	w.becomes("the timer", "completed", "SELECT state FROM daybook.sagas WHERE key = 'timer'")
+}
+
+// A timer that was kept and fails is not passed by: nothing else might wake the instance.
+func TestTimersAreNotPassedBy(t *testing.T) {
+	t.Parallel()
+	type state struct{}
+	var broken atomic.Bool
+	pay := func(version int) Definition {
+		return Define(Process[state]{
+			Name: "script", Version: version, Events: scriptEvents, Start: StartOn(func(Event[opened]) state { return state{} }),
+			Steps: []Step[state]{{
+				Name: "pay", Deadline: time.Hour,
+				Send:      Send(func(state) (string, state) { return "a", state{} }),
+				Succeeded: []Answer[state]{On(func(s state, _ Event[answered]) state { return s })},
+				Undo: Send(func(state) (string, state) {
+					if broken.Load() {
+						panic("a bug")
+					}
+					return "a", state{}
+				}),
+			}},
+		})
+	}
+	w := newScriptWorld(t, pay(1))
+	stop := w.start(w.manager(quick(), pay(1)))
+	w.open("x")
+	w.becomes("the deadline", "1", "SELECT count(*)::text FROM daybook.timers")
+	stop()
+	stop = w.start(w.manager(quick(), pay(2)))
+	w.overdue(1)
+	w.becomes("what is kept", "timer", "SELECT coalesce(string_agg(kind, ' '), '') FROM daybook.saga_inputs")
+	stop()
+	broken.Store(true)
+	w.start(w.manager(quick(), pay(1), pay(2)))
+	w.becomes("stuck", "dead_letter", "SELECT stuck FROM daybook.sagas")
+	if got := w.planEnds(w.plan(actionSkip, "", "", "x")); !strings.Contains(got, "what fails is timer pay/deadline") {
+		t.Errorf("the plan: %s", got)
+	}
+	if got := w.column("x", 1, "stuck || held"); got != "dead_letter1" {
+		t.Errorf("it is %s", got)
+	}
+	broken.Store(false)
+	w.planEnds(w.plan(flow.ActionRetry, "", "", "x"))
+	w.becomes("the instance", "compensating 0", "SELECT state || ' ' || held FROM daybook.sagas")
+}
+
+// Cancelling drops the timers that were kept and that it cancels; one that fails and that it does not cancel stays.
+func TestCancellingDropsTimersThatWereKept(t *testing.T) {
+	t.Parallel()
+	w := newScriptWorld(t, script(1))
+	w.start(w.manager(quick(), script(1)))
+	const reason = "SELECT held || ' ' || stuck FROM daybook.sagas WHERE key = $1"
+	for _, c := range []struct {
+		key     string
+		first   bool // the timer is the first
+		cancels string
+		left    string
+	}{
+		{"behind", false, "cancel all", "0 "},
+		{"behind it", false, "cancel do fail", "0 "},
+		{"first", true, "cancel do fail", "0 "},
+		{"stays", true, "send three", "1 dead_letter"},
+		{"over", true, "complete", "0 "},
+	} {
+		w.open(c.key)
+		w.sees(c.key, 1, "opened")
+		w.planEnds(w.plan(actionPause, "", "", c.key))
+		w.poke(c.key, "script fail")
+		w.poke(c.key, "fail")
+		w.becomes("what is kept", "2", "SELECT held::text FROM daybook.sagas WHERE key = $1", c.key)
+		w.planEnds(w.plan(actionResume, "", "", c.key))
+		w.sees(c.key, 1, "opened; poked")
+		w.becomes("what fails, and the timer", "2 dead_letter", reason, c.key)
+		if c.first {
+			w.planEnds(w.plan(actionSkip, "", "", c.key))
+			w.becomes("the timer", "1 dead_letter", reason, c.key)
+		}
+		if got := w.planEnds(w.plan(flow.ActionCancel, c.cancels, "", c.key)); !strings.HasPrefix(got, "1 done") {
+			t.Errorf("the plan: %s", got)
+		}
+		w.becomes("what is left", c.left, reason, c.key)
+		w.sees(c.key, 1, "opened; poked; action cancel "+c.cancels)
+		if got := w.number("SELECT count(*) FROM daybook.saga_inputs WHERE key = $1", c.key); fmt.Sprint(got) != c.left[:1] {
+			t.Errorf("%s keeps %d inputs", c.key, got)
+		}
+	}
 }

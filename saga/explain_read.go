@@ -53,6 +53,7 @@ type explainRow struct {
 	tenant, correlation                  string
 	entries                              int64
 	held                                 int
+	keptFirst                            string // the kind of the first input that is kept
 	startedAt, changedAt, endedAt, clock time.Time
 	waitsSince, retriesSince             time.Time // see waits
 }
@@ -99,7 +100,7 @@ func (r *reading) scanRow(row pgx.Row) error {
 	var stuck, paused, ended, waits, retries *time.Time
 	err := row.Scan(&i.run, &i.runs, &i.version, &i.kind, &i.state,
 		&i.stuck, &i.stuckStep, &i.stuckText, &stuck, &paused, &i.pausedBy, &i.pausedWhy, &i.awaits, &i.progress,
-		&i.startedBy, &i.tenant, &i.correlation, &i.entries, &i.held, &i.startedAt, &i.changedAt, &ended, &i.clock, &waits, &retries)
+		&i.startedBy, &i.tenant, &i.correlation, &i.entries, &i.held, &i.startedAt, &i.changedAt, &ended, &i.clock, &waits, &retries, &i.keptFirst)
 	if err != nil {
 		return err
 	}
@@ -120,7 +121,8 @@ const explainRowSQL = `
 SELECT s.run, (SELECT m.run FROM {schema}.sagas m WHERE m.saga = $1 AND m.key = $2 ORDER BY m.run DESC LIMIT 1), s.version, s.kind, s.state,
        s.stuck, s.stuck_step, s.stuck_text, s.stuck_since, s.paused_at, s.paused_by, s.paused_why, s.awaits, s.progress,
        s.started_by, s.tenant, s.correlation_id, s.entries, s.held, s.started_at, s.changed_at, s.ended_at, clock_timestamp(),
-       s.waits_since, s.retries_since
+       s.waits_since, s.retries_since,
+       coalesce((SELECT i.kind FROM {schema}.saga_inputs i WHERE s.held > 0 AND i.saga = s.saga AND i.key = s.key AND i.run = s.run ORDER BY i.input LIMIT 1), '')
   FROM {schema}.sagas s WHERE s.saga = $1 AND s.key = $2 AND ($3 = 0 OR s.run = $3) ORDER BY (s.ended_at IS NULL) DESC, s.run DESC LIMIT 1`
 
 func explainTime(t *time.Time) time.Time {

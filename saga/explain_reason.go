@@ -113,6 +113,9 @@ func (r *reading) stuck() []Problem {
 	case i.stuck == flow.HandlerMissing:
 		p.Text = cmp.Or(p.Text, fmt.Sprintf("no program that runs has version %d of its definition", i.version))
 		p.Remedy = fmt.Sprintf("run a program that has version %d of %s: it takes what was kept, in order", i.version, explainClean(i.saga, 100))
+	case r.keptFails() && i.keptFirst == heldTimer: // see keeper.skip
+		r.advise(&p, fmt.Sprintf("%s kept for it, and its definition fails at the first, a timer: mend the program, and it goes on", explainAre(i.held, "input")),
+			r.command("retry", ""))
 	case r.keptFails():
 		r.advise(&p, fmt.Sprintf("%s kept for it, at the first of which its definition fails: mend the program, and it goes on; or pass that one by", explainAre(i.held, "input")),
 			r.command("retry", ""), r.command("skip", ""))

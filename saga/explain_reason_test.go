@@ -120,6 +120,8 @@ func TestExplainTimersThatStandStill(t *testing.T) {
 	if !strings.HasPrefix(e.Problems[0].Remedy, "3 inputs are kept for it, at the first of which its definition fails: ") {
 		t.Errorf("%+v", e.Problems)
 	}
+	w.exec("INSERT INTO daybook.saga_inputs (saga, key, run, kind, body, arrived_at) VALUES ('checkout', '812', 1, 'timer', '', $1), ('checkout', '812', 1, 'event', '', $1)", noon)
+	w.remedies(w.explain(after(600)), "daybook saga retry checkout 812 --reason WHY", "daybook saga cancel checkout 812 --reason WHY") // not to pass by a timer
 	w.set("stuck_text = '', stuck = '', stuck_since = NULL, held = 0")
 	e = w.explain(after(600))
 	w.says(e, ReasonDeadLetter, `checkout "812" is stuck at take-payment since 2026-01-02T12:01:00Z (9m), dead_letter: timer take-payment/deadline was given up: it failed 5 times: no such receipt.`)

@@ -113,7 +113,8 @@ func (o Operator) Resume(ctx context.Context, s Selection, shift bool) (Plan, er
 
 // Skip decides that instances pass by an input that was kept for them, while they were paused or their version was missing,
 // and that their definition fails at: it counts as seen, has no effect, and is in the history. They go on with what was kept
-// behind it. An instance of which nothing fails refuses. Cancel passes it by too.
+// behind it. An instance of which nothing fails refuses, and one that fails at a timer, without which nothing may wake it: mend
+// the program, or cancel. Cancel passes by what fails too, unless it is a timer that the cancellation does not cancel.
 func (o Operator) Skip(ctx context.Context, s Selection) (Plan, error) {
 	return o.decide(ctx, s, actionSkip, "", planArguments{})
 }
