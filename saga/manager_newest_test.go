@@ -198,6 +198,62 @@ func TestWithdrawnVersionsHaveTheirTime(t *testing.T) {
 	}
 }
 
+// The newest version dies whenever it has taken the events: health of the others says so all the same, until one commits.
+func TestTheNewestVersionDiesAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	w := newScriptWorld(t, script(1), script(2))
+	m := w.manager(quick(), script(1))
+	w.start(m)
+	w.open("x")
+	livetest.Eventually(t, "health says that nobody takes events", func() bool {
+		w.exec(`UPDATE daybook.segments SET owner = 'dead', epoch = epoch + 1, expires_at = clock_timestamp() + interval '200 ms'
+WHERE consumer = 'saga-script' AND expires_at < clock_timestamp()`)
+		h := m.Health(t.Context())
+		return !h.Ready && h.State == "outdated" && strings.Contains(h.Reason, "none takes them")
+	})
+	w.start(w.manager(quick(), script(1), script(2)))
+	w.sees("x", 1, "opened")
+	livetest.Eventually(t, "it is ready", func() bool { return m.Health(t.Context()).Ready })
+}
+
+// Looks at who owns the events, a second apart, with a lease of two seconds.
+func TestAbsence(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		looks string // a digit is the epoch of an owner, a point that there is none, an exclamation mark a commit before the look
+		want  int    // since which look nobody takes events; -1: somebody does
+	}{
+		"it has always run":              {"111111", -1},
+		"none runs":                      {"...", 0},
+		"it ends":                        {"11...", 2},
+		"an owner dies at once":          {"1.22.33.", 1},
+		"it dies, and the next is there": {"1122334455", 2},
+		"it commits":                     {"..2!2", -1},
+		"it commits, and dies":           {"..2!2..", 4},
+		"it commits and is gone before it was seen": {"..!.", -1},
+		"nothing comes, and it stays":               {"..222222", -1},
+		"it does not stay yet":                      {"..22222", 0},
+	} {
+		var a absence
+		began, now, committed := time.Unix(1000, 0), time.Unix(1000, 0), time.Time{}
+		for _, look := range c.looks {
+			if look == '!' {
+				committed = now
+				continue
+			}
+			a.sees(now, look != '.', int64(look), committed, 2*time.Second)
+			now = now.Add(time.Second)
+		}
+		got := -1
+		if !a.alone.IsZero() {
+			got = int(a.alone.Sub(began) / time.Second)
+		}
+		if got != c.want {
+			t.Errorf("%s: want %d, got %d", name, c.want, got)
+		}
+	}
+}
+
 // withoutAnswers is version 1 of the script that does not read answers.
 type withoutAnswers struct{ *scripted }
 

@@ -53,9 +53,36 @@ func enrol(ctx context.Context, db enroller, schema, saga string, newest int, ty
 // elder is what a process knows of a version that is newer than all that it has.
 type elder struct {
 	mu    sync.Mutex
-	why   string    // why it leaves the events to others; empty: it does not
-	alone time.Time // since when it has seen nobody who takes them; zero: somebody does
-	types []string  // that any version has ever read
+	why   string   // why it leaves the events to others; empty: it does not
+	types []string // that any version has ever read
+	absence
+}
+
+// absence is since when nobody has taken events.
+type absence struct {
+	alone     time.Time // zero: somebody takes them
+	committed time.Time // what was committed last when it began
+	epoch     int64     // of the owner that was seen last
+	stays     time.Time // since when each look has seen that owner; zero: the last look has seen none
+}
+
+// sees notes a look: whether somebody owns the events, at which epoch, and when something was committed last. To own them
+// proves nothing, since the lease of a program that dies at once lives longer than the program. To commit does, and where
+// nothing comes, to stay for longer than such a lease.
+func (a *absence) sees(now time.Time, owned bool, epoch int64, committed time.Time, lease time.Duration) {
+	gone := !owned || !a.stays.IsZero() && a.epoch != epoch
+	switch {
+	case !owned:
+		a.stays = time.Time{}
+	case gone || a.stays.IsZero():
+		a.stays, a.epoch = now, epoch
+	}
+	switch {
+	case a.alone.IsZero() && gone:
+		a.alone, a.committed = now, committed
+	case !committed.Equal(a.committed), !a.stays.IsZero() && now.Sub(a.stays) > 2*lease:
+		a.alone = time.Time{}
+	}
 }
 
 // filter is what an owner of the events reads: also what only versions read that are not here, for what comes for their
@@ -81,9 +108,11 @@ func (u *unit) outdated(ctx context.Context, db *pgxpool.Pool) (string, error) {
 	var types []string
 	var by, because string
 	var fresh, owned bool
+	var epoch int64
+	var committed *time.Time
 	look := func() error {
 		err := db.QueryRow(ctx, u.sql.newest, u.name, consumerName(u.name), consumerVersion, u.cfg.Lease.Seconds()).
-			Scan(&newest, &types, &by, &because, &fresh, &owned)
+			Scan(&newest, &types, &by, &because, &fresh, &owned, &epoch, &committed)
 		if err != nil {
 			return fmt.Errorf("saga: look for the newest version of %q: %w", u.name, err)
 		}
@@ -122,11 +151,13 @@ func (u *unit) outdated(ctx context.Context, db *pgxpool.Pool) (string, error) {
 		u.log.Info("a newer version of the saga was withdrawn: its events are taken", "newest", newest, "has", own)
 	}
 	e.why, e.types = why, types
-	switch {
-	case newest <= own || owned:
-		e.alone = time.Time{}
-	case e.alone.IsZero():
-		e.alone = time.Now()
+	if newest <= own {
+		e.absence = absence{}
+	} else {
+		if committed == nil {
+			committed = &time.Time{}
+		}
+		e.sees(time.Now(), owned, epoch, *committed, u.cfg.Lease)
 	}
 	return why, nil
 }
@@ -138,7 +169,7 @@ func (u *unit) told() (why string, missing time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.alone.IsZero() && time.Since(e.alone) > u.patience() {
-		return e.why + ", and none runs: run one; when it does not come back, `daybook saga withdraw`", e.alone
+		return e.why + ", and none takes them: run one, and see that it stays; when it does not come back, `daybook saga withdraw`", e.alone
 	}
 	return e.why, time.Time{}
 }
@@ -202,8 +233,9 @@ UPDATE {schema}.segments g SET owner = '', epoch = g.epoch + 1, expires_at = '-i
 	newestSQL = `
 SELECT n.newest, n.types, n.newest_by, n.newest_why,
        n.newest_by <> '' AND n.newest_since BETWEEN clock_timestamp() - make_interval(secs => $4) AND clock_timestamp(),
-       EXISTS (SELECT FROM {schema}.segments g WHERE g.consumer = $2 AND g.version = $3 AND g.expires_at > clock_timestamp())
-  FROM {schema}.saga_names n WHERE n.saga = $1`
+       coalesce(g.expires_at > clock_timestamp(), false), coalesce(g.epoch, 0), g.committed_at
+  FROM {schema}.saga_names n LEFT JOIN {schema}.segments g ON g.consumer = $2 AND g.version = $3
+ WHERE n.saga = $1`
 
 	// withdrawSQL raises the epoch, so that an owner that has the version comes to ask.
 	withdrawSQL = `
