@@ -16,10 +16,12 @@ import (
 // a part for its events, one for its replies, one for its timers and one for what operators decide. Not ready are those
 // that wait for something that is away, retry in place, or have stopped. What another process works on is ready in state
 // "standby". Definitions that do not return, and still run, are counted in the reason, with the one that has done so for
-// longest; see Config.Timeout. What has set sequences aside is ready in state "degraded", and so is a saga that has instances
-// that are stuck: the reason counts them, up to 1,000, as Config.Poll lets it see, and [List] has them. Of a saga of which a
-// newer version is installed than any here, events stand by, and the reason says so; when nobody has taken them for six times
-// Config.Lease they are not ready, in state "outdated", and the reason has the remedy.
+// longest; see Config.Timeout. Timers that are due and wait are a reason too, which says for what. When they have waited for
+// 30 s, or nobody has fired others for so long, they are not ready, in state "overdue". What has set sequences aside is ready
+// in state "degraded", and so is a saga that has instances that are stuck: the reason counts them, up to 1,000, as Config.Poll
+// lets it see, and [List] has them. Of a saga of which a newer version is installed than any here, events stand by, and the
+// reason says so; when nobody has taken them for six times Config.Lease they are not ready, in state "outdated", and the
+// reason has the remedy.
 func (m *Manager) Health(ctx context.Context) eventstore.Health {
 	h := eventstore.Health{Component: "sagas", Ready: m.running.Load(), State: "running"}
 	if !h.Ready {
@@ -32,12 +34,11 @@ func (m *Manager) Health(ctx context.Context) eventstore.Health {
 		if r := m.runners[n]; r != nil {
 			part := r.Health(ctx)
 			part.Component = fmt.Sprintf("saga %s timers", u.name)
+			late := ""
 			if keepers != nil {
-				if late := (*keepers)[n].lateness(); late != "" {
-					part.Ready, part.State, part.Reason = false, "overdue", late
-				}
+				late = (*keepers)[n].lateness()
 			}
-			join(&h, part)
+			u.addTimers(&h, part, late)
 		}
 		if keepers != nil {
 			join(&h, (*keepers)[n].health())
@@ -61,6 +62,28 @@ func (m *Manager) addEvents(h *eventstore.Health, u *unit) {
 		}
 	}
 	m.add(h, component, s)
+}
+
+// addTimers also says that timers wait, for what, and since when. That is ready for as long as timers may be late. Those that
+// wait are claimed again and again, so that they are not among those that nobody has claimed.
+func (u *unit) addTimers(h *eventstore.Health, part eventstore.Health, late string) {
+	since, cause := u.waitsSince()
+	if !part.Ready { // then they wait for something else first
+		since = time.Time{}
+	}
+	waits := "timers that are due since " + since.UTC().Format(time.RFC3339) + " wait: " + cause
+	switch {
+	case since.IsZero() && late == "":
+	case since.IsZero():
+		part.Ready, part.State, part.Reason = false, "overdue", late
+	case time.Since(since) > overdueAfter:
+		part.Ready, part.State, part.Reason, part.Since = false, "overdue", sentences(waits, part.Reason), since
+	case late != "": // others
+		part.Ready, part.State, part.Reason = false, "overdue", sentences(late, waits)
+	default:
+		part.Reason = sentences(part.Reason, waits)
+	}
+	join(h, part)
 }
 
 func (m *Manager) add(h *eventstore.Health, component string, s consumer.Status) {

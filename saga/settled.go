@@ -40,7 +40,21 @@ type settlement struct {
 	before time.Time // what was recorded before that is taken
 	looked time.Time // when that was found, by the clock of the process
 	mark   *mark     // of a look at which transactions were under way that had begun to append
-	waits  bool      // timers wait
+	waits  standing
+}
+
+// standing is what a process knows of timers that are due and wait.
+type standing struct {
+	since  time.Time // when the first of them was due, or free again after a failure, by the clock of the process; zero: none waits
+	first  time.Time // its due time
+	cause  string
+	told   time.Time // when that one was last found to wait
+	asWell time.Time // when any was
+}
+
+// over reports whether none has been found to wait for so long that none does: it was cancelled perhaps.
+func (w standing) over(now time.Time, silence time.Duration) bool {
+	return w.since.IsZero() || now.Sub(w.asWell) > silence
 }
 
 // mark is a moment of the log.
@@ -78,7 +92,7 @@ func (u *unit) settle(ctx context.Context, db *pgxpool.Pool, due []timers.Timer)
 		case ctx.Err() != nil:
 			return nil, nil, ctx.Err()
 		case n > 0, time.Since(began) >= patience:
-			u.waiting(n == 0, cause)
+			u.waiting(due, n, cause)
 			return due[:n], due[n:], nil
 		}
 		timer := time.NewTimer(pause/2 + rand.N(pause/2+1))
@@ -90,22 +104,63 @@ func (u *unit) settle(ctx context.Context, db *pgxpool.Pool, due []timers.Timer)
 	}
 }
 
-// waiting tells when timers begin to wait for longer than a moment, and when they fire again.
-func (u *unit) waiting(waits bool, cause error) {
-	s := &u.settlement
-	s.mu.Lock()
-	changed := s.waits != waits
-	s.waits = waits
-	s.mu.Unlock()
-	switch {
-	case !changed:
-	case !waits:
+// waiting notes what a group of timers in the order of their due times has found: that n of them may fire, or that they wait,
+// and for what. It tells when timers begin to wait for longer than a moment, and when they fire again.
+func (u *unit) waiting(due []timers.Timer, n int, cause error) {
+	why := "the saga has not taken all events and replies that were recorded before: see its other parts, here or where it is at work"
+	if cause != nil {
+		why = cause.Error()
+	}
+	switch begins, ends := u.settlement.note(due, n, why, time.Now(), u.silence()); {
+	case ends:
 		u.log.Info("timers fire again")
-	case cause != nil:
+	case begins && cause != nil:
 		u.log.Warn("timers that are due wait: it cannot be found out whether everything before them is taken", "error", cause.Error())
-	default:
+	case begins:
 		u.log.Warn("timers that are due wait until the saga has taken the events and replies that were recorded before")
 	}
+}
+
+// silence is how soon timers that wait are looked at again, by far: what was given back is claimed with the next poll.
+func (u *unit) silence() time.Duration { return 2 * (settlePatience + u.cfg.Poll) }
+
+func (s *settlement) note(due []timers.Timer, n int, why string, now time.Time, silence time.Duration) (begins, ends bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := &s.waits
+	over := w.over(now, silence)
+	if n > 0 {
+		// One that is tried again may fire before those that wait.
+		if !w.since.IsZero() && !due[n-1].Due.Before(w.first) {
+			*w = standing{}
+			return false, true
+		}
+		return false, false
+	}
+	first := due[0]
+	since := now.Add(-max(first.ClaimedAt.Sub(first.Visible), 0)) // that the clocks differ does not matter
+	switch {
+	case over, first.Due.Before(w.first), now.Sub(w.told) > silence:
+		w.since, w.first, w.told = since, first.Due, now
+	case first.Due.Equal(w.first):
+		w.told = now
+		if since.Before(w.since) {
+			w.since = since
+		}
+	}
+	w.cause, w.asWell = why, now
+	return over, false
+}
+
+// waitsSince says since when timers wait that are due, and for what. Zero: none does, as far as this process knows.
+func (u *unit) waitsSince() (time.Time, string) {
+	s := &u.settlement
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waits.over(time.Now(), u.silence()) {
+		return time.Time{}, ""
+	}
+	return s.waits.since, s.waits.cause
 }
 
 // settled is how many of the timers may fire.

@@ -14,6 +14,7 @@ import (
 	"github.com/daybook-go/daybook/eventstore"
 	"github.com/daybook-go/daybook/internal/flow"
 	"github.com/daybook-go/daybook/internal/livetest"
+	"github.com/daybook-go/daybook/internal/timers"
 )
 
 // counted is a source that counts what is read.
@@ -294,6 +295,120 @@ func TestTimersWaitForNoOldMark(t *testing.T) {
 		if m.old(now) != old {
 			t.Errorf("after %v and %d positions: not %t", now.used.Sub(at), now.drawn-m.drawn, old)
 		}
+	}
+}
+
+// Timers that wait are claimed again and again, and overdue all the same: Health says so, and for what they wait.
+func TestTimersThatWaitAreOverdue(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		begin func(w *scriptWorld) (end func())
+		cause string
+	}{
+		"a transaction that idles": {func(w *scriptWorld) func() {
+			tx, err := w.writes(t.Context(), "other", poked{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return func() { _ = tx.Rollback(context.Background()) }
+		}, "has not ended"},
+		"nobody takes events": {func(w *scriptWorld) func() {
+			w.die("saga-script", "1 hour")
+			w.poke("x")
+			return func() { w.die("saga-script", "-1 second") }
+		}, "has not taken"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newScriptWorld(t, script(1))
+			stop := w.start(w.manager(quick(), script(1)))
+			w.open("x", "timer deadline 1h")
+			w.sees("x", 1, "opened")
+			stop()
+			end := c.begin(w)
+			defer end()
+			m := w.manager(quick(), script(1))
+			w.start(m)
+			part := func() eventstore.Health {
+				for _, part := range m.Health(t.Context()).Parts {
+					if part.Component == "saga script timers" {
+						return part
+					}
+				}
+				return eventstore.Health{}
+			}
+			due := func(ago string) int64 { // behind what it waits for, claimed by nobody since then, and taken from whoever has it
+				return w.exec("UPDATE daybook.timers SET token = token + 1, owner = '', due_at = clock_timestamp(), visible_at = clock_timestamp() - $1::interval", ago)
+			}
+			due("0 seconds")
+			livetest.Eventually(t, "it says that they wait", func() bool { return strings.Contains(part().Reason, c.cause) })
+			if h := part(); !h.Ready || h.State != "running" {
+				t.Errorf("they have waited for a moment: %+v", h)
+			}
+			due("5 minutes")
+			overdue := func(h eventstore.Health) bool {
+				return !h.Ready && h.State == "overdue" && strings.Contains(h.Reason, c.cause) && time.Since(h.Since).Round(time.Minute) == 5*time.Minute
+			}
+			livetest.Eventually(t, "they are overdue", func() bool { return overdue(part()) })
+			claims := w.number("SELECT token FROM daybook.timers")
+			livetest.Eventually(t, "they were claimed again and again", func() bool {
+				if h := part(); !overdue(h) {
+					t.Fatalf("%+v", h)
+				}
+				if h := m.Health(t.Context()); h.Ready {
+					t.Fatalf("%+v", h)
+				}
+				return w.number("SELECT token FROM daybook.timers") > claims+4
+			})
+			if name == "nobody takes events" { // that was cancelled, say
+				w.exec("DELETE FROM daybook.timers")
+			}
+			end()
+			livetest.Eventually(t, "none waits", func() bool { h := part(); return h.Ready && h.Reason == "" })
+			w.becomes("timers that are left", "0", "SELECT count(*)::text FROM daybook.timers")
+		})
+	}
+}
+
+// The first that waits counts, for as long as it is found to wait.
+func TestSinceWhenTimersWait(t *testing.T) {
+	t.Parallel()
+	start := time.Now()
+	after := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
+	timer := func(due, visible, claimed int) timers.Timer {
+		return timers.Timer{Due: after(due), Visible: after(visible), ClaimedAt: after(claimed)}
+	}
+	s := &settlement{}
+	for n, c := range []struct {
+		at           int
+		due          []timers.Timer
+		ready        int
+		begins, ends bool
+		since        int // -1: none waits
+	}{
+		{10, []timers.Timer{timer(2, 2, 10)}, 0, true, false, 2},
+		{12, []timers.Timer{timer(9, 9, 12), timer(10, 10, 12)}, 0, false, false, 2},
+		{13, []timers.Timer{timer(1, 12, 13)}, 1, false, false, 2}, // one that is tried again ends no wait
+		{14, []timers.Timer{timer(2, 2, 14)}, 0, false, false, 2},
+		{18, []timers.Timer{timer(9, 9, 18)}, 0, false, false, 2},
+		{20, []timers.Timer{timer(9, 9, 20)}, 0, false, false, 9}, // the first was cancelled
+		{21, []timers.Timer{timer(2, 5, 21)}, 0, false, false, 5},
+		{22, []timers.Timer{timer(2, 5, 22), timer(9, 9, 22)}, 2, false, true, -1},
+		{23, []timers.Timer{timer(24, 24, 23)}, 0, true, false, 23}, // claimed ahead
+		{30, []timers.Timer{timer(29, 29, 30)}, 0, true, false, 29}, // nobody has waited for a while
+		{31, []timers.Timer{timer(28, 28, 31), timer(30, 30, 31)}, 1, false, false, 29},
+	} {
+		begins, ends := s.note(c.due, c.ready, "", after(c.at), 5*time.Second)
+		since := -1
+		if !s.waits.since.IsZero() {
+			since = int(s.waits.since.Sub(start) / time.Second)
+		}
+		if begins != c.begins || ends != c.ends || since != c.since {
+			t.Errorf("%d: begins %t, ends %t, since %d", n, begins, ends, since)
+		}
+	}
+	if s.waits.over(after(35), 5*time.Second) || !s.waits.over(after(36), 5*time.Second) {
+		t.Error("it does not end with silence")
 	}
 }
 
