@@ -3,6 +3,7 @@ package main
 import (
 	"testing"
 
+	"github.com/daybook-go/daybook/internal/livetest"
 	"github.com/daybook-go/daybook/saga"
 )
 
@@ -24,5 +25,6 @@ func TestAVersionIsWithdrawn(t *testing.T) {
 		t.Error("a program without the newest version has begun an instance")
 	}
 	wantIn(t, d.run("withdraw", "delivery", "--newest", "1", "--reason", "2 was rolled back", "--actor", "ann"), "version 1 is the newest of delivery: ")
+	livetest.Exec(t, d.pool, "UPDATE daybook.saga_names SET newest_since = newest_since - interval '1 minute'") // what programs that have it would need to say so
 	d.until("1", "it completes", over)
 }
