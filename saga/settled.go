@@ -19,6 +19,8 @@ import (
 const (
 	// settlePatience is how long a group of timers that must wait keeps its worker; then others may have them.
 	settlePatience = 500 * time.Millisecond
+	// settleWaiting is that while it is known that timers wait: thousands that are given back and claimed again cost writes.
+	settleWaiting = 2 * time.Second
 	// The pauses between looks double from the first to the last, each between half and all of it.
 	settleFirst, settleLast = 20 * time.Millisecond, 100 * time.Millisecond
 	// settledFor is how long what was found serves timers that were due before.
@@ -84,7 +86,11 @@ func (s *settlement) reads(schema string, events, replies Source) {
 //
 // It returns as soon as some may fire, else after a while with none.
 func (u *unit) settle(ctx context.Context, db *pgxpool.Pool, due []timers.Timer) (ready, later []timers.Timer, err error) {
-	patience := min(settlePatience, u.cfg.Lease/4)
+	patience := settlePatience
+	if since, _ := u.waitsSince(); !since.IsZero() {
+		patience = settleWaiting
+	}
+	patience = min(patience, u.cfg.Lease/4)
 	pause := settleFirst
 	for began := time.Now(); ; pause = min(2*pause, settleLast) {
 		n, cause := u.settled(ctx, db, due)
@@ -122,7 +128,7 @@ func (u *unit) waiting(due []timers.Timer, n int, cause error) {
 }
 
 // silence is how soon timers that wait are looked at again, by far: what was given back is claimed with the next poll.
-func (u *unit) silence() time.Duration { return 2 * (settlePatience + u.cfg.Poll) }
+func (u *unit) silence() time.Duration { return 2 * (settleWaiting + u.cfg.Poll) }
 
 func (s *settlement) note(due []timers.Timer, n int, why string, now time.Time, silence time.Duration) (begins, ends bool) {
 	s.mu.Lock()

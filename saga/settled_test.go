@@ -412,6 +412,38 @@ func TestSinceWhenTimersWait(t *testing.T) {
 	}
 }
 
+// While it is known that timers wait they are seldom claimed, and fire as soon as they may.
+func TestTimersThatWaitAreSeldomClaimed(t *testing.T) {
+	t.Parallel()
+	w := newScriptWorld(t, script(1))
+	cfg := quick()
+	cfg.Lease = 30 * time.Second
+	m := w.manager(cfg, script(1))
+	w.start(m)
+	w.open("x", "timer deadline 1h")
+	w.sees("x", 1, "opened")
+	tx, err := w.writes(t.Context(), "other", poked{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	w.overdue(1)
+	livetest.Eventually(t, "it waits", func() bool { since, _ := m.units[0].waitsSince(); return !since.IsZero() })
+	began, token := time.Now(), w.number("SELECT token FROM daybook.timers")
+	changes := 0 // one by a claim, one when it is given back
+	livetest.Eventually(t, "it is looked at for a while", func() bool {
+		changes = w.number("SELECT token FROM daybook.timers") - token
+		return changes > 2 && time.Since(began) > 2*settleWaiting
+	})
+	if most := 2 * (int(time.Since(began)/settleWaiting) + 2); changes > most {
+		t.Errorf("it was claimed and given back %d times in %v, not at most %d", changes, time.Since(began), most)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.sees("x", 1, "opened; timer deadline")
+}
+
 // What waits is given back with no attempt counted, and costs next to nothing.
 func TestTimersThatWait(t *testing.T) {
 	t.Parallel()
