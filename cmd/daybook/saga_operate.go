@@ -172,7 +172,7 @@ func skipCommand(s *settings) *cobra.Command {
 	return sagaHelp(s.decision("skip SAGA [KEY…] --reason WHY", "Pass by what was kept for an instance and fails: it goes on with what was kept behind it", "", false, nil,
 		func(ctx context.Context, o saga.Operator, sel saga.Selection, _ string) (saga.Plan, error) {
 			return o.Skip(ctx, sel)
-		}), "Passes by what was kept for an instance, while it was paused or its version was missing, and what its definition fails at: that\ncounts as seen and has no effect. The instance goes on with what was kept behind it."+sagaDecides,
+		}), "Passes by what was kept for an instance, while it was paused or its version was missing, and what its definition fails at: that\ncounts as seen and has no effect. The instance goes on with what was kept behind it. A timer is not\npassed by: nothing might wake the instance any more."+sagaDecides,
 		"daybook saga skip checkout 812 --reason \"a receipt without a number\"")
 }
 
