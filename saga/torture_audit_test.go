@@ -220,9 +220,16 @@ func (w *tortureWorld) transitions(ctx context.Context, fault func(string, ...an
 			undos, undone, late, once = map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}
 		}
 		switch kind {
-		case "started", "completed", "compensated":
+		case "started", "completed":
 			once[kind]++
 			twice(once[kind] > 1)
+		case "compensated": // an answer that comes behind the end is undone, and then it ends again
+			once[kind]++
+			all := 0
+			for _, n := range late {
+				all += n
+			}
+			twice(once[kind] > 1+all)
 		case "sent":
 			twice(done[step])
 		case "answered":

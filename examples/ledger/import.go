@@ -116,13 +116,16 @@ func refused(err error) bool {
 // report waits for the read models, and says what was done.
 func (i *importing) report(ctx context.Context, p *program) error {
 	ended := p.now()
+	unseen := func(err error) error {
+		return fmt.Errorf("%w\nall %d entries are in the ledger; to see that the reports have them, run the same command again", err, i.posted+i.known)
+	}
 	if err := i.ledger.see(ctx, i.token); err != nil {
-		return err
+		return unseen(err)
 	}
 	caughtUp := p.now()
 	if i.keeper.relay != nil {
 		if err := i.keeper.published(ctx, i.token); err != nil {
-			return err
+			return unseen(err)
 		}
 	}
 	published := p.now()
