@@ -55,7 +55,7 @@ func (e *NoInstanceError) Is(target error) bool { return target == ErrNoInstance
 
 // OperatorError says what was not done and why. It matches [ErrOperatorRefused].
 type OperatorError struct {
-	Action string    // "retry", "answer", "cancel", "mark", "skip", "pause", "resume", "cancel plan"
+	Action string    // "retry", "answer", "cancel", "mark", "skip", "pause", "resume", "cancel plan", "withdraw"
 	Plan   uuid.UUID // zero when it is not about a plan
 	Reason string
 }
