@@ -84,7 +84,7 @@ func (r *reading) steps(e *Explanation) {
 		begun[s.Name] = true
 		info := StepInfo{
 			Name: s.Name, State: string(s.State), Intent: s.Intent, Attempts: s.Attempts, Undos: s.UndoAttempts, Carried: s.Carried, Marked: s.Marked,
-			Text: explainOnce(s.Text), BeganAt: s.BeganAt, SentAt: s.SentAt, EndedAt: s.EndedAt,
+			Text: s.Text, BeganAt: s.BeganAt, SentAt: s.SentAt, EndedAt: s.EndedAt,
 		}
 		switch s.State {
 		case flow.Done:

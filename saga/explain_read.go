@@ -193,7 +193,6 @@ func (r *reading) readHistory(ctx context.Context) error {
 		var position int64
 		var event *uuid.UUID
 		err = row.Scan(&h.Entry, &h.At, &h.Kind, &h.Step, &h.Text, &event, &position, &h.Actor, &h.Reason)
-		h.Text = explainOnce(h.Text)
 		if h.At, h.Position = h.At.UTC(), explainPosition(position); event != nil {
 			h.Event = *event
 		}

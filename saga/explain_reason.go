@@ -106,7 +106,7 @@ func (r *reading) stuck() []Problem {
 	if i.stuck == "" || i.stuck == flow.Paused {
 		return nil
 	}
-	p := Problem{Reason: i.stuck, Step: i.stuckStep, Since: i.stuckSince, Text: explainOnce(explainClean(i.stuckText, 500))}
+	p := Problem{Reason: i.stuck, Step: i.stuckStep, Since: i.stuckSince, Text: explainClean(i.stuckText, 500)}
 	step := r.step(i.stuckStep)
 	undoing := step != nil && (step.State == flow.UndoFailed || step.State == flow.UndoLater || step.State == flow.Undoing)
 	switch {

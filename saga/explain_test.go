@@ -160,7 +160,7 @@ func TestExplainStuck(t *testing.T) {
 		{
 			"compensation", flow.Compensating,
 			flow.Step{Name: "hand-over", State: flow.UndoFailed, Intent: 1, UndoIntent: 3},
-			flow.CompensationFailed, "undoing was refused: refused: closed",
+			flow.CompensationFailed, "undoing was refused: closed",
 			`checkout "812" is stuck at hand-over since 2026-01-02T12:00:10Z (1h), compensation_failed: undoing was refused: closed; it is being compensated.`,
 			[]string{"daybook saga retry checkout 812 --step hand-over --reason WHY", "daybook saga mark checkout 812 --step hand-over --reason WHY"},
 		},

@@ -76,11 +76,6 @@ func explainJoin(code, reason string) string {
 	return code + ": " + reason
 }
 
-// explainOnce says once that an undo was refused: what the receiver said of it begins with that too.
-func explainOnce(text string) string {
-	return strings.Replace(text, "undoing was refused: refused", "undoing was refused", 1)
-}
-
 // explainRefusal is how a step that is not done ended, as a verb and the rest: nobody has refused what was given up or has
 // expired.
 func explainRefusal(text string) (verb, why string) {
